@@ -241,6 +241,7 @@ def record_of(draw: Any, dialect: str, text: str) -> dict[str, Any]:
     return {"id": 1, "data": {"text": text, "more": [1]}, **found}
 
 
+@pytest.mark.filterwarnings("ignore:.*overlaps another span")
 @pytest.mark.parametrize("dialect", ["doccano", "entities", "prodigy", "labelstudio"])
 @pytest.mark.parametrize("task", ["spans", "tokens"])
 @given(data=st.data())
@@ -251,6 +252,87 @@ def test_records_come_back(tmp_path_factory: Any, dialect: str, task: str, data:
     except UnicodeDecodeError:
         return
     check_same(tmp_path_factory.mktemp("json"), "a.jsonl", text, task=task)
+
+
+OVERLAPS = {
+    "a.jsonl": ('{"text":"Eve","label":[]}\n{"text":"Annabel met","label":[[0,4,"PER"],[2,7,"LOC"]]}\n', 2, "PER"),
+    "b.jsonl": (
+        '{"data":{"text":"Anna met Ben"},"annotations":[{"result":[{"type":"labels","from_name":"l","to_name":"t",'
+        '"value":{"start":0,"end":4,"labels":["PER","ORG"]}}]}]}\n',
+        1,
+        "ORG",
+    ),
+    "c.csv": ('text,spans\nAnna met Ben,"[[0, 8, ""PER""], [5, 12, ""LOC""], [5, 12, ""LOC""]]"\n', 2, "LOC"),
+    "d.ann": ("T1\tPER 0 4\tAnna\nT2\tORG 0 8\tAnna met\nT3\tORG 0 8\tAnna met\n", 1, "PER"),
+}
+
+
+@pytest.mark.parametrize("name", OVERLAPS)
+def test_spans_that_overlap_are_said_and_not_taken_for_outside(tmp_path: Path, name: str) -> None:
+    text, line, label = OVERLAPS[name]
+    (tmp_path / "d.txt").write_text("Anna met Ben")
+    (tmp_path / name).write_text(text)
+    with pytest.warns(UserWarning, match=rf"{name}:{line}: '{label}' .* overlaps another span") as said:
+        docs = read_documents([tmp_path / name])
+    assert len(said) == 1
+    expected = {
+        "a.jsonl": [None, "B-LOC", "I-LOC", "O"],  # An na bel met
+        "b.jsonl": [None, "O", "O"],
+        "c.csv": ["B-PER", "I-PER", None],
+        "d.ann": ["B-ORG", "I-ORG", "O"],
+    }
+    assert docs[-1].labels == expected[name]
+    made = files(write_documents(docs, [None] * len(docs)))
+    assert made[name].decode() == text
+
+
+def test_records_of_label_studio_have_the_files_controls(tmp_path: Path) -> None:
+    done = (
+        '{"data":{"text":"Eve"},"annotations":[{"result":[{"type":"labels","from_name":"ner_l","to_name":"ner",'
+        '"value":{"start":0,"end":3,"labels":["PER"]}}]}]}\n'
+    )
+    docs = read(tmp_path, "a.jsonl", ('{"data":{"text":"Anna"}}\n' + done).encode())
+    made = write_documents(docs, [["B-PER"], None])
+    first = json.loads(made.data.splitlines()[0])["annotations"][0]["result"][0]
+    assert (first["from_name"], first["to_name"]) == ("ner_l", "ner")
+
+
+CONLLU_NAMES = "1\tAnna\t_\tPROPN\t_\t_\t_\t_\t_\tNER=B-PER\n2\tleft\t_\tVERB\t_\t_\t_\t_\t_\t_\n\n"
+
+
+def test_label_none_is_for_every_format(tmp_path: Path) -> None:
+    record = '{"text":"Anna left","label":[[0,4,"PER"]]}\n'
+    for name, text in (("a.jsonl", record), ("a.conllu", CONLLU_NAMES)):
+        docs = read(tmp_path, name, text.encode(), label="none")
+        assert docs[0].labels is None, name
+        assert write_documents(docs, [None]).data.decode() == text
+    docs = read(tmp_path, "a.jsonl", record.encode(), label="none")
+    assert json.loads(write_documents(docs, [["O", "B-LOC"]]).data)["label"] == [[5, 9, "LOC"]]
+    docs = read(tmp_path, "a.conllu", CONLLU_NAMES.encode(), label="none")
+    assert write_documents(docs, [[None, "B-LOC"]]).data.decode() == CONLLU_NAMES.replace("_\n\n", "NER=B-LOC\n\n")
+    (tmp_path / "b.txt").write_text("Anna left")
+    (tmp_path / "b.ann").write_text("T1\tPER 0 4\tAnna\n")
+    assert read_documents([tmp_path / "b.txt"], label="none")[0].labels is None
+
+
+def test_columns_between_tabs_may_be_called_tsv(tmp_path: Path) -> None:
+    text = b"Anna\tB-PER\nleft\tO\n\nBen\tB-PER\n"
+    docs = read(tmp_path, "a.tsv", text)
+    assert [d.labels for d in docs] == [["B-PER", "O"], ["B-PER"]]
+    assert docs[0].source["format"] == "columns"
+    assert read(tmp_path, "b.tsv", b"token\tlabel\nAnna\tB-PER\n")[0].source["format"] == "csv"
+    with pytest.raises(DataError, match="give -f columns"):
+        read(tmp_path, "c.csv", b"a,b\nAnna,B-PER\n")
+
+
+def test_attributes_of_conllu_are_in_order(tmp_path: Path) -> None:
+    docs = read(tmp_path, "a.txt", b"Anna, left")
+    lines = write_documents(docs, [["B-PER", "O", "O"]], format="conllu").data.decode().splitlines()
+    assert lines[1].endswith("\tNER=B-PER|SpaceAfter=No")
+    text = CONLLU_NAMES.replace("NER=B-PER", "Gloss=a|NER=B-PER|SpaceAfter=No")
+    docs = read(tmp_path, "a.conllu", text.encode())
+    made = write_documents(docs, [["B-LOC", "O"]]).data.decode()
+    assert "Gloss=a|NER=B-LOC|SpaceAfter=No" in made
 
 
 @pytest.mark.parametrize("tool", ["doccano", "prodigy", "labelstudio"])

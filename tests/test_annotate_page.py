@@ -13,6 +13,8 @@ import annotating
 import pytest
 from annotating import Site, document, sample, site
 
+from crfkit.active.questions import AskedSpan, Choice, Question
+
 pytest.importorskip("uvicorn")
 playwright = pytest.importorskip("playwright.sync_api")
 Page = Any
@@ -104,6 +106,11 @@ def chosen(page: Page) -> str:
     return " ".join(page.locator(".place .w.chosen").all_inner_texts())
 
 
+def tags(page: Page) -> list[str]:
+    """The labels that stand below words."""
+    return [str(node.get_attribute("data-tag")) for node in page.locator(".place .w[data-tag]").all()]
+
+
 def pose(page: Page, served: Site, i: int, *spans: tuple[int, int, str | None], **more: Any) -> None:
     """Shows a question of our own about sentence i; its answer goes to the real server."""
     doc = served.session.project.documents[i]
@@ -133,6 +140,26 @@ def pose(page: Page, served: Site, i: int, *spans: tuple[int, int, str | None], 
     page.evaluate("location.hash = 'ask'")
     page.wait_for_selector(".place .w")
     page.unroute("**/api/question*")
+
+
+def ask(page: Page, served: Site, i: int, *spans: tuple[int, int, str | None], who: str = "anna") -> None:
+    """The same by the server, so that drafts and undo know the question."""
+    names = served.session.project.names
+    asked = [
+        AskedSpan(a, b, [Choice(guess, 0.6), *(Choice(x, 0.1) for x in [*names, None] if x != guess)])
+        for a, b, guess in spans
+    ]
+    served.session._open.pop(who, None)
+    served.session._pose(who, Question(i, "uncertain", asked, [], 10.0, 1.0))
+    page.reload()
+    ready(page)
+
+
+def drafted(page: Page, action: Callable[[], None]) -> None:
+    """Does what keeps a draft, until it is on disk."""
+    with page.expect_response("**/api/draft") as reply:
+        action()
+    assert reply.value.ok, reply.value.text()
 
 
 @pytest.fixture(scope="module")
@@ -412,6 +439,135 @@ def test_undo_and_redo(visit: Open, news: Any) -> None:
         assert served.said(0) == {(0, 2, "PER"), (4, 5, "LOC")}
 
 
+def test_undo_of_a_saved_answer_asks_the_same_again(visit: Open, news: Any) -> None:
+    """Enter vouches for the spans that were asked, not for the whole sentence."""
+    with news() as served:
+        page = visit(served)
+        ask(page, served, 0, (0, 2, "PER"), (4, 5, "PER"), (6, 7, None))
+        page.keyboard.press("Enter")
+        page.keyboard.press("3")
+        page.keyboard.press("ArrowLeft")  # no effect on one word
+        answered(page, lambda: page.keyboard.press("3"))
+        said = served.said(0)
+        assert said == {(0, 2, "PER"), (4, 5, "LOC"), (6, 7, "LOC")}
+        with page.expect_response("**/api/undo"):
+            page.keyboard.press("Control+z")
+        page.wait_for_selector(".ask:not(.busy)")
+        assert heading(page) == "What is “Accra”?"
+        assert "3 of 3" in page.locator(".kicker").inner_text()
+        assert tags(page) == ["PER", "LOC", "LOC?"]
+        page.keyboard.press("Control+z")  # one span further back
+        assert heading(page) == "What is “Leeds”?"
+        page.keyboard.press("2")
+        answered(page, lambda: page.keyboard.press("3"))
+        assert served.said(0) == {(0, 2, "PER"), (4, 5, "ORG"), (6, 7, "LOC")}
+        assert [a["whole"] for a in served.answers()] == [False]
+        assert served.answers()[0]["kind"] == "uncertain"
+
+
+def test_a_reload_keeps_the_answers_to_a_sentence(visit: Open, news: Any) -> None:
+    """To each of its spans, to what a span left over, and to words that were not asked; also after a restart."""
+    with news() as served:
+        page = visit(served)
+        ask(page, served, 1, (0, 1, "ORG"), (3, 5, "PER"), (6, 7, None))
+        page.keyboard.press("ArrowRight")
+        drafted(page, lambda: page.keyboard.press("Enter"))  # Northfield Trust
+        word(page, 2).click()
+        drafted(page, lambda: page.keyboard.press("3"))
+        page.keyboard.press("ArrowLeft")
+        drafted(page, lambda: page.keyboard.press("Enter"))  # Angela; Osei is left over
+        assert heading(page) == "What is “Osei”?"
+        assert served.answers() == []
+        for turn in range(2):
+            if turn:
+                served.stop()
+                served.start()
+                page.goto(served.server.address("anna"))
+            else:
+                page.reload()
+            ready(page)
+            assert heading(page) == "What is “Osei”?"
+            assert tags(page) == ["ORG", "LOC", "PER", "none?"]
+        drafted(page, lambda: page.keyboard.press("1"))
+        drafted(page, lambda: page.keyboard.press("Control+z"))
+        page.reload()
+        ready(page)
+        assert heading(page) == "What is “Osei”?"
+        drafted(page, lambda: page.keyboard.press("1"))
+        answered(page, lambda: page.keyboard.press("0"))
+        assert served.said(1) == {(0, 2, "ORG"), (2, 3, "LOC"), (3, 4, "PER"), (4, 5, "PER")}
+        assert served.answers()[0]["judged"] == [[0, 5], [6, 7]]
+
+
+def test_a_reload_keeps_a_whole_sentence(visit: Open, news: Any) -> None:
+    with news() as served:
+        page = visit(served)
+        ask(page, served, 2, (1, 2, "ORG"))
+        page.keyboard.press(".")
+        page.keyboard.press("End")
+        page.keyboard.press("ArrowLeft")
+        drafted(page, lambda: page.keyboard.press("1"))
+        page.reload()
+        ready(page)
+        assert heading(page).startswith("Label every entity")
+        answered(page, lambda: page.keyboard.press("Enter"))
+        assert served.said(2) == {(1, 2, "ORG"), (4, 5, "PER")}
+        with page.expect_response("**/api/undo"):
+            page.keyboard.press("Control+z")
+        page.wait_for_selector(".ask:not(.busy)")
+        answered(page, lambda: page.keyboard.press("Enter"))
+        assert served.said(2) == {(1, 2, "ORG"), (4, 5, "PER")}
+
+
+def test_labels_are_renamed_elsewhere(visit: Open, news: Any) -> None:
+    """In another tab: the question and its answers stay. By somebody else: the answers are understood."""
+    with news() as served:
+        page = visit(served)
+        ask(page, served, 1, (0, 2, "ORG"), (3, 5, "PER"), (6, 7, None))
+        drafted(page, lambda: page.keyboard.press("Enter"))
+        drafted(page, lambda: page.keyboard.press("1"))
+        other = page.context.new_page()
+        other.goto(f"{served.server.base}/#labels")
+        ready(other, "labels")
+        other.get_by_label("Name of PER").fill("HUMAN")
+        other.keyboard.press("Tab")
+        page.locator(".desk .label", has_text="HUMAN").wait_for()
+        page.locator(".place .w[data-tag=HUMAN]").wait_for()
+        assert heading(page) == "What is “Leeds”?"
+        served.session.change_labels("anna", {"uuid": "rename-key-1", "merge": {"from": "LOC", "to": "ORG"}})
+        answered(page, lambda: page.keyboard.press("3"))
+        assert served.said(1) == {(0, 2, "ORG"), (3, 5, "HUMAN"), (6, 7, "ORG")}
+        page.locator(".desk .label", has_text="LOC").wait_for(state="detached")
+        page.goto(f"{served.server.base}/#browse")
+        ready(page, "browse")
+        page.get_by_role("button", name="Edit sentence 2").click()
+        page.locator("dialog .sentence").wait_for()
+        served.session.change_labels("anna", {"uuid": "rename-key-2", "rename": {"from": "HUMAN", "to": "PERSON"}})
+        with page.expect_response("**/api/sequence/1") as reply:
+            page.keyboard.press("Enter")
+        assert reply.value.ok
+        assert (3, 5, "PERSON") in served.said(1)
+
+
+def test_many_labels(visit: Open, tmp_path: Path) -> None:
+    """0 is for no entity; a label without a key of its own is found by its name."""
+    names = [f"L{k}" for k in range(40)]
+    with site(tmp_path, [document(row) for row in NEWS], names) as served:
+        page = visit(served)
+        keys = {label["name"]: label["key"] for label in served.session.state("anna")["labels"]}
+        assert "0" not in keys.values()
+        assert keys["L39"] is None
+        pose(page, served, 0, (0, 2, "L1"), (4, 5, "L1"))
+        page.keyboard.press("0")
+        assert "Leeds" in heading(page)
+        assert page.locator(".desk .label", has_text="L39").locator("kbd").inner_text() == "/"
+        page.keyboard.press("/")
+        page.get_by_role("dialog", name="Which label?").wait_for()
+        page.keyboard.type("39")
+        answered(page, lambda: page.keyboard.press("Enter"))
+        assert served.said(0) == {(4, 5, "L39")}
+
+
 def test_a_double_click_counts_once(visit: Open, news: Any) -> None:
     with news() as served:
         page = visit(served)
@@ -506,6 +662,21 @@ def test_right_to_left(visit: Open, tmp_path: Path) -> None:
         assert served.said(0) == {(1, 3, "PER")}
 
 
+def test_marks_of_direction_stay_in_their_word(visit: Open, tmp_path: Path) -> None:
+    """A right-to-left override reorders neither its neighbours nor the heading."""
+    with site(tmp_path, [document(["before", "\u202eevil", "after"]), document(["x"])]) as served:
+        page = visit(served)
+        pose(page, served, 0, (0, 3, "PER"), kind="uncertain")
+        boxes = [word(page, t).bounding_box()["x"] for t in range(3)]
+        assert boxes == sorted(boxes)
+        ends = page.evaluate(
+            """() => { const h = document.querySelector('h1'); const at = (node) => { const r = document.createRange();
+            r.selectNodeContents(node); return r.getBoundingClientRect(); };
+            return [at(h.firstChild).left, at(h.lastChild).left]; }"""
+        )
+        assert ends[0] < ends[1]
+
+
 def test_chinese_and_emoji_offsets(visit: Open, tmp_path: Path) -> None:
     """Offsets count code points, JavaScript counts UTF-16 units."""
     rows = [
@@ -539,6 +710,29 @@ def test_a_thousand_words(visit: Open, tmp_path: Path) -> None:
         assert served.said(0) == {(900, 902, "PER"), (10, 11, "LOC")}
 
 
+@pytest.mark.parametrize("size", ["1280x800", "1280x600", "800x600", "360x640", "320x480"])
+def test_a_long_sentence_leaves_room(visit: Open, tmp_path: Path, size: str) -> None:
+    """For the heading, the context and three lines of the sentence; shadows say that it scrolls."""
+    width, height = map(int, size.split("x"))
+    words = ["In", "all", "of", "these", "long", "words", "someone", "lives"] * 125
+    with site(tmp_path, [document(words), document(["x"])]) as served:
+        page = visit(served, viewport={"width": width, "height": height}, has_touch=width < 400, is_mobile=width < 400)
+        pose(page, served, 0, (500, 502, "PER"), (10, 11, "LOC"), before=["What was said before. " * 20])
+        for name, most in (("h1", 40.0), (".kicker", 40.0), (".context:not(:empty)", 30.0)):
+            node = page.locator(f".stage {name}")
+            box = node.bounding_box()
+            line = float(node.evaluate("(e) => parseFloat(getComputedStyle(e).lineHeight)") or 0)
+            assert line - 1 <= box["height"] <= most, name  # whole lines, and no line that is cut
+        sentence = page.locator(".place .sentence").bounding_box()
+        assert sentence["height"] >= 95
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        nav = page.locator("#top nav a").last.bounding_box()
+        assert nav["x"] + nav["width"] <= width
+        if height >= 600:  # labels and buttons are on the screen
+            last = page.get_by_role("button", name="Help").last.bounding_box()
+            assert last["y"] + last["height"] <= height
+
+
 def test_markup_shows_itself(visit: Open, tmp_path: Path) -> None:
     """A corpus, labels and names full of markup are text everywhere; a breach of the policy would fail too."""
     evil = ["<script>window.hit=1</script>", "<img", "src=x", "onerror=window.hit=1>", "&amp;", "</div>", "{{7*7}}"]
@@ -568,6 +762,11 @@ def test_token_task(visit: Open, tmp_path: Path) -> None:
         assert served.said(4) == {(1, 2, "VERB")}
         pose(page, served, 5, (0, 1, "NOUN"))
         page.keyboard.press(".")
+        assert "clear" not in page.locator("p.guess").inner_text()
+        page.keyboard.press("Enter")  # no word has a label yet
+        page.get_by_text("Every word needs a label").wait_for()
+        assert chosen(page) == NEWS[5][1]
+        assert len(served.answers()) == 1
         page.keyboard.press("Home")
         for key in "1233":
             page.keyboard.press(key)
@@ -640,6 +839,7 @@ def test_labels_change_in_the_middle(visit: Open, news: Any) -> None:
             page.get_by_label("Key of HUMAN").fill("h")
             page.keyboard.press("Tab")
         until(lambda: page.get_by_label("Key of HUMAN").input_value() == "h")
+        page.wait_for_timeout(300)  # the rows are made anew
         page.get_by_label("Key of ORG").fill("h")  # taken
         page.keyboard.press("Tab")
         page.get_by_text("is the key of HUMAN").wait_for()
@@ -703,6 +903,104 @@ def test_review_agree_model_export(visit: Open, tmp_path: Path) -> None:
             assert Path(download.value.path()).stat().st_size > 100
 
 
+def test_focus_stays_in_the_view(visit: Open, news: Any) -> None:
+    """After what rebuilds a view, the keyboard goes on where it was."""
+    focus = "document.activeElement.getAttribute('aria-label') ?? document.activeElement.tagName"
+    with news() as served:
+        page = visit(served, view="browse")
+        page.get_by_role("button", name="Edit sentence 4").focus()
+        page.keyboard.press("Enter")
+        page.locator("dialog .sentence").wait_for()
+        with page.expect_response("**/api/sequence/3"):
+            page.keyboard.press("Enter")
+        page.locator("dialog").wait_for(state="detached")
+        until(lambda: page.evaluate(focus) == "Edit sentence 4")
+        page.goto(f"{served.server.base}/#labels")
+        ready(page, "labels")
+        page.get_by_label("Name of PER").fill("HUMAN")
+        page.keyboard.press("Tab")
+        until(lambda: page.evaluate(focus) == "Key of HUMAN")
+
+
+def test_focus_goes_on_in_review(visit: Open, tmp_path: Path) -> None:
+    documents, gold = sample(24)
+    labels = sorted({label for row in gold for *_, label in row})
+    with site(tmp_path, documents, labels) as served:
+        for i in range(24):
+            wrong = "NOTE" if i in (4, 9) else "QTY"
+            rows = [{"start": a, "end": b, "label": wrong if x == "QTY" else x} for a, b, x in gold[i]]
+            served.session.edit("anna", i, rows, f"anna-{i}-first")
+        served.session.learner.idle(60)
+        page = visit(served, view="review")
+        while page.locator(".doubt").count():
+            before = page.locator(".doubt").count()
+            page.locator(".doubt button").first.focus()
+            with page.expect_response("**/api/sequence/*"):
+                page.keyboard.press("Enter")
+            deadline = time.monotonic() + 60
+            while page.locator(".doubt").count() >= before and time.monotonic() < deadline:
+                page.wait_for_timeout(20)
+            until(lambda: page.evaluate("document.activeElement.tagName") != "BODY")
+        with page.expect_response("**/api/undo"):
+            page.keyboard.press("Control+z")
+        page.get_by_text("Undone: the labels of sentence").wait_for()
+
+
+def test_undo_in_browse(visit: Open, news: Any) -> None:
+    with news() as served:
+        page = visit(served)
+        ask(page, served, 0, (0, 2, "PER"))
+        before = question(page)["id"]
+        page.evaluate("location.hash = 'browse'")
+        ready(page, "browse")
+        assert page.get_by_role("button", name="Undo").is_disabled()
+        page.get_by_role("button", name="Edit sentence 4").click()
+        page.locator("dialog .sentence").wait_for()
+        page.keyboard.press("1")
+        with page.expect_response("**/api/sequence/3"):
+            page.keyboard.press("Enter")
+        page.locator("dialog").wait_for(state="detached")
+        assert served.said(3)
+        with page.expect_response("**/api/undo"):
+            page.keyboard.press("Control+z")
+        page.get_by_text("Undone: the labels of sentence 4").wait_for()
+        assert served.said(3) == set()
+        with page.expect_response("**/api/redo"):
+            page.get_by_role("button", name="Redo").click()
+        page.get_by_text("Redone: the labels of sentence 4").wait_for()
+        assert served.said(3)
+        page.evaluate("location.hash = 'ask'")
+        page.wait_for_selector(".place .w")
+        assert question(page)["id"] == before  # an edit is not a question
+
+
+def test_an_edit_is_not_lost_unasked(visit: Open, news: Any) -> None:
+    with news() as served:
+        page = visit(served, view="browse")
+        asked: list[str] = []
+        answers = [False, False, True]
+
+        def decide(box: Any) -> None:
+            asked.append(box.message)
+            box.accept() if answers.pop(0) else box.dismiss()
+
+        page.on("dialog", decide)
+        page.get_by_role("button", name="Edit sentence 4").click()
+        page.locator("dialog .sentence").wait_for()
+        page.keyboard.press("2")
+        page.keyboard.press("Escape")
+        page.wait_for_timeout(200)
+        assert (len(asked), page.locator("dialog").count()) == (1, 1)
+        page.evaluate("location.hash = 'model'")
+        page.wait_for_timeout(200)
+        assert len(asked) == 2
+        assert page.evaluate("location.hash") == "#browse"
+        page.evaluate("location.hash = 'export'")
+        ready(page, "export")
+        page.locator("dialog").wait_for(state="detached")
+        assert not served.said(3)
+
+
 def test_a_second_annotator_is_invited(visit: Open, news: Any) -> None:
     with news() as served:
         page = visit(served, view="labels")
@@ -713,6 +1011,35 @@ def test_a_second_annotator_is_invited(visit: Open, news: Any) -> None:
         other = visit(served, "ben")
         assert address == served.server.address("ben")
         assert "ben" in other.locator(".project").inner_text()
+
+
+def test_what_is_shown_of_a_question(visit: Open, news: Any) -> None:
+    """How often the words occur; no probabilities of other borders; which keys do what; whether there is an undo."""
+    with news() as served:
+        page = visit(served)
+        ask(page, served, 1, (3, 5, "PER"))
+        same = page.locator(".desk button[aria-keyshortcuts='=']")
+        assert "(2)" in same.inner_text()
+        assert page.get_by_role("button", name="Undo").is_disabled()
+        numbers = page.locator(".desk .label .p")
+        assert any(numbers.all_inner_texts())
+        page.keyboard.press("ArrowRight")
+        assert not any(numbers.all_inner_texts())
+        assert "Guess for “Angela Osei” PER 60%" in " ".join(page.locator("p.guess").inner_text().split())
+        assert "(" not in same.inner_text()
+        page.keyboard.press("ArrowLeft")
+        assert any(numbers.all_inner_texts())
+        page.keyboard.press(".")
+        assert "← → other words" in page.locator("p.guess").inner_text()
+        assert page.locator(".borders kbd:visible").count() == 0
+
+
+def test_the_extent_of_an_entity_is_said(visit: Open, news: Any) -> None:
+    with news() as served:
+        page = visit(served)
+        pose(page, served, 1, (0, 2, "ORG"), (3, 5, "PER"))
+        names = [word(page, t).get_attribute("aria-label") for t in range(3)]
+        assert names == ["Northfield, ORG?", "Trust, ORG?, continued", None]
 
 
 def test_help_and_keys_can_be_turned_off(visit: Open, news: Any) -> None:

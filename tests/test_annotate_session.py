@@ -182,7 +182,9 @@ class TestAnswers:
 
     def test_skip(self, session: Session) -> None:
         question = session.question("ann")
-        reply = session.answer("ann", answer(question, (0, 1, "QTY"), skip=True))
+        with pytest.raises(AnnotateError, match="'skip' says nothing else"):
+            session.answer("ann", answer(question, (0, 1, "QTY"), skip=True))
+        reply = session.answer("ann", answer(question, whole=False, skip=True))
         assert reply["next"]["sequence"] != question["sequence"]
         assert reply["panel"]["labelled"]["tokens"] == 0
 
@@ -218,7 +220,7 @@ class TestAnswers:
         back = session.undo("ann", key="undo-key-1")
         assert session.undo("ann", key="undo-key-1")["event"] == back["event"]
         assert back["question"]["sequence"] == question["sequence"]
-        assert back["question"]["mine"][0]["label"] == "QTY"
+        assert back["question"]["said"]["spans"][0]["label"] == "QTY"
         assert (back["undo"], back["redo"]) == (False, True)
         assert not session.pool.known
         forth = session.redo("ann")
@@ -226,6 +228,93 @@ class TestAnswers:
         assert list(session.pool.known) == [question["sequence"]]
         with pytest.raises(AnnotateError, match="nothing to redo"):
             session.redo("ann")
+
+    def test_undo_asks_the_same_again(self, tmp_path: Path) -> None:
+        """The same kind, the same spans and the answers to them; also after a restart."""
+        session = opened(tmp_path, X[:60], random_share=0.0)
+        list(play(in_process(session, "ann"), Person(Y), 8))
+        question = session.question("ann")
+        assert (question["kind"], question["whole"]) == ("uncertain", False)
+        first, *rest = [(s["start"], s["end"]) for s in question["spans"]]
+        said = answer(question, (*first, "QTY"), *((a, b, None) for a, b in rest), whole=False)
+        session.answer("ann", said)
+        session.undo("ann")
+        for turn in range(2):
+            again = session.question("ann")
+            assert (again["sequence"], again["kind"]) == (question["sequence"], "uncertain")
+            assert [(s["start"], s["end"]) for s in again["spans"]] == [first, *rest]
+            assert again["said"]["spans"][0] == {
+                "start": first[0],
+                "end": first[1],
+                "label": "QTY",
+                "everywhere": False,
+            }
+            if not turn:
+                session.close()
+                session = Session(Project.open(tmp_path / "p.crfkit-project"), patient=True, n_jobs=1)
+        session.redo("ann")
+        assert session.question("ann")["sequence"] != question["sequence"]
+        session.undo("ann")
+        session.answer("ann", answer(session.question("ann"), whole=False, skip=True))
+        session.undo("ann")
+        skipped = session.question("ann")
+        assert [(s["start"], s["end"]) for s in skipped["spans"]] == [first, *rest]
+        assert skipped["said"]["spans"] == []
+        session.close()
+
+    def test_the_curve_goes_back_with_undo(self, tmp_path: Path) -> None:
+        session = opened(tmp_path, X[:60], random_share=0.0)
+        list(play(in_process(session, "ann"), Person(Y), 8))
+        assert [p[0] for p in session.panel("ann")["entropy"]["curve"]][-1] == 8
+        for _ in range(2):
+            session.undo("ann")
+        assert [p[0] for p in session.panel("ann")["entropy"]["curve"]][-1] == 6
+        session.redo("ann")
+        panel = session.panel("ann")
+        assert [p[0] for p in panel["entropy"]["curve"]][-1] == 7 == panel["questions"]
+        labelled, left = panel["labelled"], panel["remaining"]
+        assert labelled["sentences"] + left["sentences"] == 60
+        assert labelled["sentences"] + labelled["partial"] == 7
+        session.close()
+        again = Session(Project.open(tmp_path / "p.crfkit-project"), patient=True, n_jobs=1)
+        assert [p[0] for p in again.panel("ann")["entropy"]["curve"]][-1] == 7
+        again.close()
+
+    def test_an_undone_random_question_stays_one(self, tmp_path: Path) -> None:
+        session = opened(tmp_path, X[:60], random_share=1.0)
+        list(play(in_process(session, "ann"), Person(Y), 6))
+        question = session.question("ann")
+        assert question["kind"] == "random"
+        session.answer("ann", answer(question, (0, 1, "QTY")))
+        assert session.undo("ann")["question"]["kind"] == "random"
+        session.answer("ann", answer(session.question("ann"), (0, 1, "QTY")))
+        assert session.project.said()[-1].payload["kind"] == "random"
+        session.close()
+
+    def test_a_draft_is_kept_and_not_learned(self, session: Session) -> None:
+        question = session.question("ann")
+        draft = {"key": "draft-key-1", "question": question["id"], "sequence": question["sequence"]}
+        draft |= {"spans": [{"start": 0, "end": 1, "label": "QTY"}], "judged": [[0, 1]]}
+        number = session.draft("ann", draft)["event"]
+        assert session.draft("ann", draft)["event"] == number == len(session.project.store.events)
+        assert not session.project.said()
+        assert not session.pool.known
+        assert session.question("ann")["said"]["spans"][0]["label"] == "QTY"
+        session.close()
+        again = Session(Project.open(session.project.path), patient=True, n_jobs=1)
+        shown = again.question("ann")
+        assert (shown["sequence"], shown["kind"]) == (question["sequence"], question["kind"])
+        assert shown["said"] == {
+            "spans": [{"start": 0, "end": 1, "label": "QTY", "everywhere": False}],
+            "judged": [[0, 1]],
+            "whole": False,
+        }
+        again.answer("ann", answer({**shown, "id": "from before"}, (0, 1, "QTY")))
+        assert again.project.said()[0].payload["kind"] == question["kind"]  # the draft knows
+        assert again.question("ann")["said"] is None
+        with pytest.raises(AnnotateError, match="no longer open"):
+            again.draft("ann", {**draft, "key": "draft-key-2", "question": shown["id"]})
+        again.close()
 
     def test_partial_answers_leave_the_rest_open(self, session: Session) -> None:
         question = session.question("ann")
@@ -247,8 +336,73 @@ class TestAnswers:
         session.undo("ann")
         assert not session.pool.known
 
+    def test_of_tokens_needs_labels(self, tmp_path: Path) -> None:
+        session = opened(tmp_path, X[:20], ["NOUN", "VERB"], task="tokens")
+        question = session.question("ann")
+        for said in (
+            answer(question),
+            answer(question, (0, 1, "NOUN")),
+            answer(question, whole=False, judged=[[0, 1]]),
+            answer(question, (0, 1, None), whole=False),
+        ):
+            with pytest.raises(AnnotateError, match="needs a label; token"):
+                session.answer("ann", said)
+        with pytest.raises(AnnotateError, match="needs a label; token 1"):
+            session.edit("ann", 0, [{"start": 0, "end": 1, "label": "NOUN"}], "edit-key-1")
+        session.answer("ann", answer(question, (1, 2, "NOUN"), whole=False, judged=[[1, 2]]))
+        session.close()
+
+    def test_what_is_settled_is_final_for_questions(self, session: Session) -> None:
+        session.add_annotator("ann")
+        question = session.question("ben")
+        i = question["sequence"]
+        session.settle("ann", i, [{"start": 0, "end": 1, "label": "QTY"}], "settle-key")
+        with pytest.raises(AnnotateError, match="settled") as e:
+            session.answer("ben", answer(question, (0, 1, "UNIT")))
+        assert e.value.status == 409
+        assert session.question("ben")["sequence"] != i
+        session.edit("ben", i, [{"start": 0, "end": 1, "label": "NOTE"}], "edit-key-1")  # a later edit is no answer
+        assert session.sequence("ben", i)["spans"][0]["label"] == "NOTE"
+
 
 class TestLabels:
+    @pytest.mark.parametrize("name", ["a|b=c", "?", "_", "none", "O"])
+    def test_names_that_files_cannot_hold(self, session: Session, name: str) -> None:
+        with pytest.raises(AnnotateError, match="label"):
+            session.change_labels("ann", {"uuid": "uuid-0001", "add": {"name": name}})
+
+    @pytest.mark.parametrize("key", list("0=./?"))
+    def test_keys_of_the_page_are_refused(self, session: Session, key: str) -> None:
+        with pytest.raises(AnnotateError, match="cannot be a label's key"):
+            session.change_labels("ann", {"uuid": "uuid-0001", "key": {"name": "QTY", "key": key}})
+
+    def test_names_of_tokens_may_hold_bars(self, tmp_path: Path) -> None:
+        session = opened(tmp_path, X[:10], ["Case=Nom|Number=Sing", "none"], task="tokens")
+        assert [label["name"] for label in session.state("ann")["labels"]] == ["Case=Nom|Number=Sing", "none"]
+        session.close()
+
+    def test_old_names_are_understood(self, session: Session) -> None:
+        """A page that was opened before a label was renamed or merged loses no answer."""
+        question = session.question("ann")
+        session.change_labels("ben", {"rename": {"from": "QTY", "to": "AMOUNT"}})
+        session.change_labels("ben", {"merge": {"from": "UNIT", "to": "NOTE"}})
+        session.change_labels("ben", {"add": {"name": "UNIT"}})
+        session.change_labels("ben", {"merge": {"from": "UNIT", "to": "STATE"}})
+        shown = session.question("ann")
+        assert shown["id"] == question["id"]
+        names = {choice["label"] for span in shown["spans"] for choice in span["choices"]}
+        assert {"QTY", "UNIT"}.isdisjoint(names)
+        assert "AMOUNT" in names
+        draft = {"key": "draft-key-1", "question": question["id"], "sequence": question["sequence"]}
+        session.draft("ann", {**draft, "spans": [{"start": 0, "end": 1, "label": "QTY"}]})
+        assert session.question("ann")["said"]["spans"][0]["label"] == "AMOUNT"
+        session.answer("ann", answer(question, (0, 1, "QTY"), (1, 2, "UNIT")))
+        spans = session.sequence("ann", question["sequence"])["spans"]
+        assert [s["label"] for s in spans[:2]] == ["AMOUNT", "STATE"]
+        session.edit("ann", 5, [{"start": 0, "end": 1, "label": "QTY"}], "edit-key-5")
+        assert session.sequence("ann", 5)["spans"][0]["label"] == "AMOUNT"
+        assert session.browse("ann", label="QTY") == session.browse("ann", label="AMOUNT")
+
     def test_in_the_middle(self, session: Session) -> None:
         question = session.question("ann")
         session.answer("ann", answer(question, (0, 1, "QTY"), (1, 2, "UNIT")))
@@ -374,7 +528,7 @@ class TestViews:
         model = json.loads(json.dumps(played.model(), allow_nan=False))
         assert model["trained"]
         assert {row["label"] for row in model["scores"]["rows"]} <= set(KINDS)
-        assert [f["label"] for f in model["features"]] == [None, *KINDS]
+        assert [f["label"] for f in model["features"]] == [*KINDS, None]
         assert all(f["positive"][0][1] > 0 for f in model["features"] if f["positive"])
         why = played.explain(3, 1)
         assert why["p"] > 0.5

@@ -651,10 +651,18 @@ class Pool:
                 chosen.append(unit)
         return gain, sorted(chosen)
 
-    def question(self, i: int, kind: str = "uncertain", *, whole: bool = False, given: bool = True) -> Question:
+    def question(
+        self,
+        i: int,
+        kind: str = "uncertain",
+        *,
+        whole: bool = False,
+        given: bool = True,
+        asked: Sequence[tuple[int, int]] = (),
+    ) -> Question:
         """The question about a sentence; ``whole`` asks for all of its spans that are not known.
 
-        With ``given=False``, as if nothing were known of it.
+        With ``given=False``, as if nothing were known of it; with ``asked``, about these spans.
         """
         p = self.potentials([i], given)
         path = decode_flat(p, self.n_jobs).tolist()
@@ -665,7 +673,7 @@ class Pool:
             gain = self._spans_of(i, units, p)[0]
         else:
             gain, chosen = self._spans_of(i, units, p)
-        spans = self._choices(p, chosen)
+        spans = self._choices(p, list(asked) or chosen)
         wrong = sum((1 - s.choices[0].p) * (s.end - s.start) for s in spans if s.choices)
         tokens = sum(s.end - s.start for s in spans)
         guess = [self.scheme.labels[k] for k in path] if self.scheme.labels else []

@@ -12,33 +12,55 @@ from crfkit.annotate.project import Project
 Json = dict[str, Any]
 
 
-def checked_answer(project: Project, answer: Json, kind: str) -> Json:
-    """An answer to a question of some kind, as the event holds it; raises if it makes no sense."""
-    i = answer["sequence"]
-    length = len(project.documents[i].tokens)
-    spans = checked_spans(project, answer.get("spans", []), length)
-    judged = ranges(answer.get("judged", []), length)
-    whole, skip = bool(answer.get("whole", False)), bool(answer.get("skip", False))
+def checked_draft(project: Project, said: Json) -> Json:
+    """What was said of a sentence so far, as events hold it; raises if it makes no sense."""
+    length = len(project.documents[said["sequence"]].tokens)
+    return {
+        "sequence": said["sequence"],
+        "spans": checked_spans(project, said.get("spans", []), length),
+        "judged": [list(r) for r in ranges(said.get("judged", []), length)],
+        "whole": bool(said.get("whole", False)),
+    }
+
+
+def checked_answer(project: Project, answer: Json) -> Json:
+    """An answer as the event holds it, but for what was asked; raises if it makes no sense."""
+    said = checked_draft(project, answer)
+    length = len(project.documents[said["sequence"]].tokens)
+    skip = bool(answer.get("skip", False))
     seconds, keys, corrections = (_number(answer, name) for name in ("seconds", "keys", "corrections"))
     covered = np.zeros(length, bool)
-    for a, b in [*judged, *((s["start"], s["end"]) for s in spans)]:
+    for a, b in [*said["judged"], *((s["start"], s["end"]) for s in said["spans"])]:
         covered[a:b] = True
-    if skip:
-        spans, judged, whole = [], [], False
-    elif length and not (whole or covered.any()):
-        raise AnnotateError("the answer is empty: give 'spans', 'judged', 'whole' or 'skip'")
+    if skip and (said["whole"] or covered.any()):
+        raise AnnotateError("an answer with 'skip' says nothing else: leave out 'spans', 'judged' and 'whole'")
+    if not skip:
+        if length and not (said["whole"] or covered.any()):
+            raise AnnotateError("the answer is empty: give 'spans', 'judged', 'whole' or 'skip'")
+        require_labels(project, said, length)
+    whole = said["whole"]
     return {
-        "sequence": i,
-        "spans": spans,
-        "judged": [list(r) for r in judged],
-        "whole": whole,
+        **said,
         "skip": skip,
         "seconds": min(seconds, 86400.0),
         "keys": int(keys),
         "corrections": int(corrections),
         "tokens": 0 if skip else length if whole else int(covered.sum()),
-        "kind": kind,
     }
+
+
+def require_labels(project: Project, said: Json, length: int) -> None:
+    """In a task of tokens, raises if a token that somebody vouches for has no label."""
+    if project.task != "tokens":
+        return
+    missing = np.zeros(length, bool)
+    for a, b in [(0, length)] if said["whole"] else said["judged"]:
+        missing[a:b] = True
+    for span in said["spans"]:
+        missing[span["start"]] = span["label"] is None
+    if missing.any():
+        first = int(missing.argmax())
+        raise AnnotateError(f"in a task of tokens every token that is judged needs a label; token {first} has none")
 
 
 def checked_spans(project: Project, spans: Any, length: int) -> list[Json]:
@@ -53,7 +75,7 @@ def checked_spans(project: Project, spans: Any, length: int) -> list[Json]:
         a, b = _range([span.get("start"), span.get("end")], length)
         label = span.get("label")
         if label is not None:
-            project.label(label if isinstance(label, str) else repr(label))
+            label = project.current(label if isinstance(label, str) else repr(label))
         if project.task == "tokens" and b - a != 1:
             raise AnnotateError(f"in a task of tokens a span is one token, got {a} to {b}")
         if taken[a:b].any():

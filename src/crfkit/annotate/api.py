@@ -36,6 +36,13 @@ ANSWER = c.record(
     keys=c.whole(),
     corrections=c.whole(),
 )
+DRAFT = c.record(
+    {"key": _KEY, "sequence": c.whole()},
+    question=c.text(),
+    spans=c.several(_SPAN),
+    judged=c.several(c.pair),
+    whole=c.flag,
+)
 SETTLE = c.record({"labels": c.several(_SPAN), "key": _KEY})
 EDIT = c.record({"labels": c.several(_SPAN), "key": _KEY}, judged=c.several(c.pair), confirm=c.flag)
 _NAME = c.text(60, least=1)
@@ -49,6 +56,7 @@ LABELS = c.record(
     key=c.record({"name": _NAME, "key": c.text(1)}),
 )
 SETTINGS = c.record(
+    key=_KEY,
     random_share=c.number(0, 1),
     show_random=c.flag,
     overlap=c.number(0, 1),
@@ -57,7 +65,7 @@ SETTINGS = c.record(
 )
 #: A click that is sent twice carries the same key twice.
 CLICK = c.record(key=_KEY)
-ANNOTATOR = c.record({"name": _NAME})
+ANNOTATOR = c.record({"name": _NAME}, key=_KEY)
 
 
 def answer(value: Any, status: int = 200) -> Response:
@@ -185,6 +193,7 @@ class Api:
         }
         writes: dict[str, Endpoint] = {
             "answer": self._write(s.answer, ANSWER),
+            "draft": self._write(s.draft, DRAFT),
             "undo": self._write(lambda who, said: s.undo(who, **said), CLICK),
             "redo": self._write(lambda who, said: s.redo(who, **said), CLICK),
             "labels": self._write(s.change_labels, LABELS),
@@ -236,9 +245,11 @@ class Api:
         name = said["name"].strip()
         if not name or not name.isprintable() or "," in name:
             raise AnnotateError("a name must have a visible character, and no comma")
-        if name in self.session.annotators():
+        key = said.get("key")
+        again = key is not None and self.session.project.store.find(key) is not None
+        if name in self.session.annotators() and not again:
             raise AnnotateError(f"annotator {name!r} already exists", 409)
-        self.session.add_annotator(name)
+        self.session.add_annotator(name, key)
         return {"name": name, "address": self.invite(name)}
 
     async def _export(self, request: Request) -> Response:

@@ -37,8 +37,8 @@ class Curves:
         self._gain: tuple[Json | None] | None = None
 
     def add(self, name: str, answers: int, *values: float) -> None:
-        """A point of a curve, in place of one after the same number of answers."""
-        kept = [point for point in getattr(self, name) if point[0] != answers]
+        """A point of a curve, in place of those after as many answers or more, which have been undone."""
+        kept = [point for point in getattr(self, name) if point[0] < answers]
         setattr(self, name, _thinned([*kept, [answers, *values]]))
         self._gain = None
 

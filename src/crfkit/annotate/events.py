@@ -21,6 +21,7 @@ _SPAN = record({"start": _NUMBER, "end": _NUMBER, "label": optional(text)}, {"ev
 _SAID = {"spans": list_of(_SPAN), "judged": list_of(_PAIR), "whole": flag, "skip": flag, "confirm": flag}
 _POINT = optional(list_of(number(), 2))
 _ASKED = {"seconds": number(0), "keys": _NUMBER, "corrections": _NUMBER, "tokens": _NUMBER, "kind": text}
+_ASKED |= {"asked": list_of(_PAIR)}
 _ASKED |= {"stood": record({}, {"entropy": _POINT, "accuracy": _POINT})}
 _TIME = record({}, {"sentence": number(0), "token": number(0), "correction": number(0), "fitted": flag})
 _TEMPLATE = record({"text": text, "dialect": text, "padding": anything})
@@ -41,11 +42,12 @@ _SOURCE = record(
     {
         **dict.fromkeys(("file", "encoding", "dialect", "scheme", "lead", "raw", "tail", "txt"), text),
         **dict.fromkeys(("unit", "at", "column"), _NUMBER),
-        **dict.fromkeys(("notes", "by_line"), flag),
+        **dict.fromkeys(("notes", "by_line", "ignored"), flag),
         **dict.fromkeys(("columns", "table"), record({})),
         **dict.fromkeys(("inserts", "tail_inserts"), list_of(_insert)),
         "format": one_of(*NAMES),
         "skip": list_of(_NUMBER),
+        "controls": list_of(text, 2, 2),
     },
 )
 _DOCUMENT = record(
@@ -62,6 +64,7 @@ _RULES: dict[str, Rule] = {
     "project": record({"task": one_of("spans", "tokens"), "labels": list_of(text)}, {"settings": _SETTINGS}),
     "documents": record({"documents": list_of(_DOCUMENT)}),
     "answer": record({"sequence": _NUMBER, "spans": anything}, {**_SAID, **_ASKED}),
+    "draft": record({"sequence": _NUMBER, "spans": anything}, {**_SAID, "kind": text, "asked": list_of(_PAIR)}),
     "edit": record({"sequence": _NUMBER, "spans": anything}, _SAID),
     "settle": record({"sequence": _NUMBER, "spans": anything}, _SAID),
     "undo": record({"of": _NUMBER}),
@@ -114,7 +117,8 @@ def judge_said(payload: dict[str, Any], documents: Sequence[Document], names: Se
     if sequence >= len(documents):
         raise ValueError(f"'sequence' is {sequence}, but there are {len(documents)} documents")
     length = len(documents[sequence].tokens)
-    for start, end in [*((x["start"], x["end"]) for x in spans), *payload.get("judged", ())]:
+    ranges = [*payload.get("judged", ()), *payload.get("asked", ())]
+    for start, end in [*((x["start"], x["end"]) for x in spans), *ranges]:
         if not start < end <= length:
             raise ValueError(f"there are no tokens {start} to {end} in document {sequence}, which has {length}")
     for label in {x["label"] for x in spans} - {None}:

@@ -26,7 +26,8 @@ TASKS = ("spans", "tokens")
 SAID = ("answer", "edit", "settle")
 _BATCH = 100_000  # tokens per event, or a sentence more
 N_COLORS = 12  # the page's palette
-_KEYS = "1234567890qwertyuopasdfghjklzxcvbnm"
+_KEYS = "123456789qwertyuopasdfghjklzxcvbnm"
+_RESERVED = "0=./?"  # keys of the page; 0 is for what is no entity
 
 
 class Label:
@@ -97,6 +98,7 @@ class Project:
         self._said: dict[int, list[int]] = defaultdict(list)  # sequence: events, also by what was said of every copy
         self._by: dict[str, list[int]] = defaultdict(list)  # annotator: what they said
         self._undone: dict[str, list[int]] = defaultdict(list)
+        self._begun: dict[str, dict[int, int]] = defaultdict(dict)  # annotator: sequence, draft or undone answer
         self._standing: dict[str | None, Said] = {}  # what was said and holds, until something is undone
         self._seen: list[str] = []
         self._scheme: Scheme | None = None
@@ -172,7 +174,7 @@ class Project:
                 _check_name(name, p["task"])
             if len(set(p["labels"])) != len(p["labels"]):
                 raise ValueError("a label occurs twice in 'labels'")
-        elif event.kind in SAID:
+        elif event.kind in SAID or event.kind == "draft":
             judge_said(p, self.documents, self.names)
         elif event.kind in ("undo", "redo") and p["of"] not in self._live:
             raise ValueError(f"'of' is {p['of']}, which is not an answer or an edit")
@@ -202,18 +204,31 @@ class Project:
                 self._said[i].append(event.number)
             self._by[event.annotator].append(event.number)
             self._undone[event.annotator].clear()
+            for begun in self._begun.values() if event.kind == "settle" else (self._begun[event.annotator],):
+                begun.pop(p["sequence"], None)
+        elif event.kind == "draft":
+            self._begin(event.annotator, event)
         elif event.kind == "undo":
             self._live[p["of"]], self._standing = False, {}
             self._undone[event.annotator].append(p["of"])
+            if self.store[p["of"]].kind == "answer":
+                self._begin(event.annotator, self.store[p["of"]])
         elif event.kind == "redo":
             self._live[p["of"]], self._standing = True, {}
             if p["of"] in self._undone[event.annotator]:
                 self._undone[event.annotator].remove(p["of"])
+            self._begun[event.annotator].pop(self.store[p["of"]].payload["sequence"], None)
         elif event.kind == "labels":
             self._change(event.number, p)
         elif event.kind == "settings":
             time = {**self.settings.get("time", {}), **p.get("time", {})}
             self.settings |= {**p, **({"time": time} if time else {})}
+
+    def _begin(self, annotator: str, event: Event) -> None:
+        """A question is open again, with what a draft or an undone answer says of it."""
+        begun = self._begun[annotator]
+        begun.pop(event.payload["sequence"], None)  # the last one comes back first
+        begun[event.payload["sequence"]] = event.number
 
     def _is_label(self, label: str) -> bool:
         """Whether a label of a file is one of the project's, BIO or plain."""
@@ -263,6 +278,15 @@ class Project:
             if label.name == name:
                 return label
         raise AnnotateError(f"there is no label {name!r}; the labels are {', '.join(self.names) or 'none'}", 400)
+
+    def current(self, name: str) -> str:
+        """The name of a label, also by a name that it had before."""
+        if name not in self.names:
+            changes = [(old, new) for _, old, new in self._renamed]
+            last = max((k for k, (old, _) in enumerate(changes) if old == name), default=len(changes))
+            for old, new in changes[last:]:
+                name = new if name == old and new is not None else name
+        return self.label(name).name
 
     def scheme(self) -> Scheme:
         """The labels as the model has them."""
@@ -329,6 +353,16 @@ class Project:
         """Whether what an event said has not been undone."""
         return self._live.get(number, False)
 
+    def begun(self, annotator: str, sequence: int | None = None) -> Event | None:
+        """The draft or undone answer of a question that is to be answered first; or that of a sequence."""
+        mine = self._begun[annotator]
+        number = next(reversed(mine.values()), None) if sequence is None else mine.get(sequence)
+        return None if number is None else self.store[number]
+
+    def is_settled(self, sequence: int) -> bool:
+        """Whether its final labels have been set."""
+        return any(e.kind == "settle" for e in self.events_of(sequence))
+
     def undoable(self, annotator: str) -> int | None:
         """What an annotator's next undo takes back."""
         return next((n for n in reversed(self._by[annotator]) if self._live[n]), None)
@@ -364,9 +398,8 @@ class Project:
     def known(self, sequence: int, annotator: str | None = None, *, direct: bool = False) -> Allowed | None:
         """What is known of a sequence [T, L]: labels of the file, then what people said; None for nothing.
 
-        Later answers win over earlier ones, direct ones over those meant for every occurrence, and what was settled
-        over both. With ``annotator``, only what they said themselves; ``direct`` leaves out what they said elsewhere of
-        every occurrence.
+        Later answers win over earlier ones, and direct ones over those meant for every occurrence. With ``annotator``,
+        only what they said themselves; ``direct`` leaves out what they said elsewhere of every occurrence.
         """
         scheme = self.scheme()
         document = self.documents[sequence]
@@ -377,11 +410,9 @@ class Project:
         events = self.events_of(sequence)
         if annotator is not None:
             events = [e for e in events if e.annotator == annotator and e.kind != "settle"]
-        rank = {"answer": 1, "edit": 1, "settle": 2}
-        for turn in (1,) if direct else (0, 1, 2):
+        for here in (True,) if direct else (False, True):
             for event in events:
-                here = event.payload["sequence"] == sequence
-                if (rank[event.kind] if here else 0) == turn:
+                if (event.payload["sequence"] == sequence) is here:
                     out = self._said_of(scheme, sequence, event, out)
         return None if out.all() else out
 
@@ -460,8 +491,12 @@ def _check_name(name: Any, task: str) -> None:
         raise AnnotateError(f"a label must be a name of 1 to 100 characters without surrounding blanks, got {name!r}")
     if not name.isprintable() or any(c.isspace() for c in name):
         raise AnnotateError(f"a label must not hold white space or control characters, got {name!r}")
-    if task == "spans" and name == "O":
-        raise AnnotateError("'O' stands for what lies outside all spans; give the label another name")
+    if name in ("?", "_"):
+        raise AnnotateError(f"{name!r} stands for labels that are not known; give the label another name")
+    if task == "spans" and name in ("O", "none"):
+        raise AnnotateError(f"{name!r} stands for what lies outside all spans; give the label another name")
+    if task == "spans" and "|" in name:
+        raise AnnotateError(f"a label must not hold '|', which CoNLL-U puts between attributes, got {name!r}")
 
 
 def _str(value: dict[str, Any], field: str) -> str:
@@ -480,4 +515,6 @@ def _color(value: Any) -> int:
 def _key(value: Any) -> str:
     if not isinstance(value, str) or len(value) != 1 or not value.isprintable() or value.isspace():
         raise AnnotateError(f"'key' must be one character, got {value!r}")
+    if value in _RESERVED:
+        raise AnnotateError(f"{value!r} cannot be a label's key: the page has it for something else")
     return value

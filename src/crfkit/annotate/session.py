@@ -21,7 +21,7 @@ from crfkit.active.questions import Question, Strategy
 from crfkit.active.scheme import Allowed
 from crfkit.active.time_model import TimeModel
 from crfkit.annotate import formats
-from crfkit.annotate.answers import check_setting, checked_answer, checked_spans
+from crfkit.annotate.answers import check_setting, checked_answer, checked_draft, checked_spans, require_labels
 from crfkit.annotate.answers import ranges as ranges_of
 from crfkit.annotate.curves import Curves
 from crfkit.annotate.documents import AnnotateError
@@ -81,6 +81,7 @@ class Session:
         self.defaults: Json = {"random_share": random_share, "show_random": show_random, "overlap": 0.05, "context": 1}
         self.time_default = time_model or TimeModel()
         self._open: dict[str, Json] = {}  # the question that is open for each annotator
+        self._stale: set[str] = set()  # for whom the labels in it have changed
         self._asked: dict[str, tuple[str, Question]] = {}  # by id, with whom it was asked
         self._next_id = itertools.count()
         self._answered: dict[str, float] = {}  # when each annotator answered last
@@ -101,19 +102,21 @@ class Session:
         self.views = Views(self)
         self._tally: dict[int, tuple[int, Counter[str]]] = {}  # of each sequence: tokens known, and labels
         self._tokens, self._counts = 0, Counter[str]()
+        self._full: set[int] = set()  # sequences of which all is known
         self.curves = Curves()
         self._stated_at = -10  # answers when it was stated
         self._stating: threading.Thread | None = None
         self.referee = Referee(self.pool, self.lock, seed)
         self._stated: Json = {"token": None, "f1": None, "questions": 0}
         self._tell(project.labelled())
-        self.pool.asked = len(project.said())
+        self._count_answers()
         self._learned = len(project.store.events)
         self._fit_times()
         self.curves.restore([e.payload.get("stood", {}) for e in project.said()])
         if self.pool.known:
             self.pool.learn(2.0, None)
         self.pool.rescore(1.0)
+        self._after()
         self.wait = 3600.0 if patient else _WAIT
         self.learner = Learner(self.pool, self.lock, self._apply, self._after, self._spare, patient)
         self.learner.done = self._learned
@@ -134,6 +137,7 @@ class Session:
             self._counts.subtract(gone)
             self._tally[i] = tokens, counts
             done = known is not None and bool((known.sum(axis=1) == 1).all())
+            (self._full.add if done else self._full.discard)(i)
             asked = any(e.payload["sequence"] == i for e in self.project.events_of(i))
             self.pool.closed[i] = done or asked
 
@@ -150,10 +154,16 @@ class Session:
                 self._relabel(event.payload)
                 touched.update(self.project.labelled())
         self._tell(sorted(touched))
+        if any(event.kind in ("undo", "redo") for event in events):
+            self._count_answers()
         if any(event.kind == "answer" for event in events):
             self._fit_times()
         self._learned += len(events)
         return self._learned
+
+    def _count_answers(self) -> None:
+        """Tells the pool how many answers hold; edits were not asked for."""
+        self.pool.asked = sum(e.kind == "answer" for e in self.project.said())
 
     def _relabel(self, change: Json) -> None:
         old = self.pool.scheme.names
@@ -229,9 +239,27 @@ class Session:
             if sequence is not None:
                 self._require_sequence(sequence)
                 return self._pose(annotator, self.pool.question(sequence, "chosen", whole=True))
+            if annotator in self._stale and self.pool.scheme.names == tuple(self.project.names):
+                self._stale.discard(annotator)
+                self._name_again(annotator)
             if annotator in self._open:
                 return self._open[annotator]
-            return self._next(annotator)
+            begun = self.project.begun(annotator)
+            return self._next(annotator) if begun is None else self._again(annotator, begun.payload)
+
+    def _name_again(self, annotator: str) -> None:
+        """Poses the open question again, with the labels as they are called now."""
+        shown = self._open.pop(annotator, None)
+        _, q = self._asked.get("" if shown is None else shown["id"], (None, None))
+        if shown is not None and q is not None:
+            self._again(annotator, {"sequence": q.sequence, **_what(q)}, shown["id"])
+
+    def _again(self, annotator: str, about: Json, identity: str | None = None) -> Json:
+        """A question once more: that of a draft, of an undone answer, or one that is open while labels change."""
+        i, kind = about["sequence"], about.get("kind", "chosen")
+        asked = [(a, b) for a, b in about.get("asked", ())]
+        q = self.pool.question(i, kind, whole=kind != "uncertain", given=kind != "agree", asked=asked)
+        return self._pose(annotator, q, identity)
 
     def _next(self, annotator: str) -> Json:
         """Chooses the annotator's next question."""
@@ -264,6 +292,7 @@ class Session:
         """A sentence that somebody else has answered."""
         people = [self.project.standing(who) for who in self.project.annotators if who != annotator]
         others = sorted(set().union(*(said.answered for said in people)) - mine)
+        others = [i for i in others if not self.project.is_settled(i)]
         if not others:
             return None
         rng = np.random.default_rng([self.seed, zlib.crc32(annotator.encode()), len(mine)])
@@ -271,10 +300,10 @@ class Session:
             int(rng.choice(others)), "agree", whole=True, given=False
         )  # what others said is hidden
 
-    def _pose(self, annotator: str, q: Question) -> Json:
+    def _pose(self, annotator: str, q: Question, identity: str | None = None) -> Json:
         """A question as the page gets it."""
         document = self.project.documents[q.sequence]
-        identity = f"{self._learned}-{next(self._next_id)}-{zlib.crc32(annotator.encode()):08x}"
+        identity = identity or f"{self._learned}-{next(self._next_id)}-{zlib.crc32(annotator.encode()):08x}"
         known = None if q.kind == "agree" else self.pool.known.get(q.sequence)
         hidden = q.kind == "random" and not self._setting("show_random")
         whole = q.kind in ("random", "cover", "agree") or self.pool.strategy.whole
@@ -291,6 +320,7 @@ class Session:
             "whole": whole,
             "spans": [self._span(q.sequence, span) for span in q.spans],
             "guesses": self._chunks(q.guess),
+            "said": self._said(annotator, q.sequence),
             "freshness": {"answers_behind": self._behind(), "fresh": round(self.pool.fresh, 4)},
             "expected": {"seconds": round(q.seconds, 2), "gain": round(q.gain, 4)},
         }
@@ -298,6 +328,15 @@ class Session:
         self._asked = {k: v for k, v in self._asked.items() if v[0] != annotator}
         self._asked[identity] = (annotator, q)
         return out
+
+    def _said(self, annotator: str, i: int) -> Json | None:
+        """What an annotator has said of a sentence that they are to answer: a draft, or an answer that was undone."""
+        begun = self.project.begun(annotator, i)
+        if begun is None:
+            return None
+        p = begun.payload
+        spans = [{**s, "label": self.project.resolve(s["label"], begun.number)} for s in p["spans"]]
+        return {"spans": spans, "judged": p.get("judged", []), "whole": bool(p.get("whole"))}
 
     def _span(self, sequence: int, span: Any) -> Json:
         choices = [{"label": c.label, "p": round(c.p, 4)} for c in span.choices]
@@ -357,7 +396,12 @@ class Session:
         with self.lock:
             number = self.project.store.find(key)
             if number is None:
-                payload = {**self._checked(answer), "stood": self.curves.stood(self._stated_at)}
+                i = self._require_sequence(answer.get("sequence"))
+                if self.project.is_settled(i):
+                    raise AnnotateError(f"sentence {i + 1} has been settled meanwhile: its labels are final", 409)
+                about = self._about(annotator, answer)
+                stood = self.curves.stood(self._stated_at)
+                payload = {**checked_answer(self.project, answer), **about, "stood": stood}
                 number = self.project.append("answer", annotator, payload, key=key)
                 self.pool.note(payload["sequence"], whole=True)  # nobody else is asked it meanwhile
                 self._open.pop(annotator, None)
@@ -381,12 +425,30 @@ class Session:
         able = {"undo": self.project.undoable, "redo": self.project.redoable}
         return {name: which(annotator) is not None for name, which in able.items()}
 
-    def _checked(self, answer: Json) -> Json:
-        """An answer as the event holds it; raises if it makes no sense."""
-        self._require_sequence(answer.get("sequence"))
-        _, question = self._asked.get(answer.get("question", ""), (None, None))
-        fits = question is not None and question.sequence == answer["sequence"]
-        return checked_answer(self.project, answer, question.kind if question is not None and fits else "chosen")
+    def _about(self, annotator: str, said: Json) -> Json:
+        """What was asked: kind and spans of the question; one from before a restart is known by its draft."""
+        _, question = self._asked.get(said.get("question", ""), (None, None))
+        if question is not None and question.sequence == said["sequence"]:
+            return _what(question)
+        begun = self.project.begun(annotator, said["sequence"])
+        known = {} if begun is None else begun.payload
+        return {"kind": known.get("kind", "chosen"), "asked": known.get("asked", [])}
+
+    def draft(self, annotator: str, said: Json) -> Json:
+        """Keeps what was said of the open question so far, in place of an earlier draft; nothing is learned from it."""
+        self._check_annotator(annotator)
+        with self.lock:
+            number = self.project.store.find(said["key"])
+            if number is None:
+                i = self._require_sequence(said.get("sequence"))
+                open_ = self._open.get(annotator)
+                if open_ is not None and open_["id"] != said.get("question"):
+                    raise AnnotateError("this question is no longer open", 409)
+                payload = {**checked_draft(self.project, said), **self._about(annotator, said)}
+                number = self.project.append("draft", annotator, payload, key=said["key"])
+                if open_ is not None:
+                    open_["said"] = self._said(annotator, i)
+            return {"event": number}
 
     def undo(self, annotator: str, key: str | None = None) -> Json:
         """Takes back an annotator's last answer or edit."""
@@ -405,16 +467,14 @@ class Session:
                 if of is None:
                     raise AnnotateError(f"there is nothing to {kind}", 409)
                 number = self.project.append(kind, annotator, {"of": of}, key=key)
-                self._open.pop(annotator, None)
-            payload = self.project.store[self.project.store[number].payload["of"]].payload
+                if self.project.store[of].kind == "answer":
+                    self._open.pop(annotator, None)
+            event = self.project.store[self.project.store[number].payload["of"]]
         self._learn(number)
         with self.lock:
-            again = (
-                self.question(annotator, sequence=payload["sequence"]) if kind == "undo" else self.question(annotator)
-            )
-            if kind == "undo":
-                again["mine"] = payload["spans"]
-            return {"event": number, "question": again, "panel": self.panel(annotator), **self._can(annotator)}
+            of_ = {"kind": event.kind, "sequence": event.payload["sequence"]}
+            following = {"question": self.question(annotator), "panel": self.panel(annotator)}
+            return {"event": number, "of": of_, **following, **self._can(annotator)}
 
     def _learn(self, number: int) -> None:
         """Waits for the model a little."""
@@ -439,12 +499,16 @@ class Session:
             parts = [] if judged is None else [list(r) for r in ranges_of(judged, length)]
             payload = {"sequence": i, "spans": checked_spans(self.project, labels, length), "judged": parts}
             payload |= {"whole": judged is None, "confirm": bool(confirm)}
+            if kind == "edit":  # what is settled may be one person's answer to a part
+                require_labels(self.project, payload, length)
             number = self.project.append(kind, annotator, payload, key=key)
-            if self._open.get(annotator, {}).get("sequence") == i:
-                self._open.pop(annotator)
+            for who in list(self._open) if kind == "settle" else [annotator]:
+                if self._open.get(who, {}).get("sequence") == i:
+                    self._open.pop(who)
         self._learn(number)
         with self.lock:
-            return {"event": number, "sequence": self.views.sequence(i), "panel": self.panel(annotator)}
+            shown = {"sequence": self.views.sequence(i), "panel": self.panel(annotator)}
+            return {"event": number, **shown, **self._can(annotator)}
 
     # views
 
@@ -518,12 +582,12 @@ class Session:
         with self.lock:
             return self.project.annotators
 
-    def add_annotator(self, name: str) -> None:
+    def add_annotator(self, name: str, key: str | None = None) -> None:
         """Somebody takes part."""
         self._check_annotator(name)
         with self.lock:
             if name not in self.project.annotators:
-                self.project.append("annotator", name, {})
+                self.project.append("annotator", name, {}, key=key)
 
     def state(self, annotator: str) -> Json:
         """What the page shows around the questions."""
@@ -559,8 +623,8 @@ class Session:
             total = int(self.pool.offsets[-1])
             stating = self._stating is not None and self._stating.is_alive()
             return {
-                "labelled": {"sentences": len(known), "tokens": tokens},
-                "remaining": {"sentences": len(self.pool.lengths) - len(known), "tokens": total - tokens},
+                "labelled": {"sentences": len(self._full), "partial": len(known.keys() - self._full), "tokens": tokens},
+                "remaining": {"sentences": len(self.pool.lengths) - len(self._full), "tokens": total - tokens},
                 "entropy": {"pool": round(self.pool.entropy, 3), "curve": self.curves.entropy},
                 "accuracy": {**self._stated, "curve": self.curves.accuracy},
                 "questions": said.told,
@@ -581,7 +645,7 @@ class Session:
             number = None if key is None else self.project.store.find(key)
             if number is None:
                 number = self.project.append("labels", annotator, self.project.check_change(change), key=key)
-                self._open.clear()
+                self._stale.update(self._open)
         self._learn(number)
         return self.state(annotator)
 
@@ -590,16 +654,18 @@ class Session:
         self._check_annotator(annotator)
         if not isinstance(change, dict):
             raise AnnotateError("settings must be a record")
-        for name, value in change.items():
+        values = {name: value for name, value in change.items() if name != "key"}
+        for name, value in values.items():
             check_setting(name, value)
         with self.lock:
-            self.project.append("settings", annotator, dict(change))
+            self.project.append("settings", annotator, values, key=change.get("key"))
             self._fit_times()
         return self.state(annotator)
 
-    def _require_sequence(self, i: Any) -> None:
+    def _require_sequence(self, i: Any) -> int:
         if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < len(self.project.documents):
             raise AnnotateError(f"'sequence' must be from 0 to {len(self.project.documents) - 1}, got {i!r}", 404)
+        return i
 
     def _check_annotator(self, annotator: str) -> None:
         if not isinstance(annotator, str) or not 0 < len(annotator) <= 100 or not annotator.isprintable():
@@ -611,6 +677,12 @@ class Session:
         if self._stating is not None:
             self._stating.join()
         self.project.close()
+
+
+def _what(q: Question) -> Json:
+    """What a question asks, as events hold it: its kind, and its spans if these were chosen."""
+    spans = q.spans if q.kind == "uncertain" else []
+    return {"kind": q.kind, "asked": [[span.start, span.end] for span in spans]}
 
 
 def _rows(document: Any) -> list[Any]:

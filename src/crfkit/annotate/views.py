@@ -106,7 +106,7 @@ class Views:
                 path[a:b][single] = known[single].argmax(axis=1)
                 p[a:b][single] = 1.0
             if label:
-                self.project.label(label)
+                label = self.project.current(label)
                 found &= np.diff(np.concatenate([[0], np.cumsum(names[path] == label)])[self.pool.offsets]) > 0
             if confidence:
                 if confidence not in CONFIDENCE:
@@ -241,7 +241,7 @@ class Views:
                 pairs.append({"a": a, "b": b, "tokens": found.tokens, **measured})
         total = agreement(everything)
         differing = [(i, d) for i, rows in shared.items() if (d := _differences(list(rows.values())))]
-        differing = [(i, d) for i, d in differing if not any(e.kind == "settle" for e in self.project.events_of(i))]
+        differing = [(i, d) for i, d in differing if not self.project.is_settled(i)]
         part, where = self.page(differing, number)
         return {
             "annotators": names,
@@ -295,7 +295,8 @@ class Views:
                 scores = {"precision": s.precision, "recall": s.recall, "f1": s.f1, "support": s.support}
                 rows.append({"label": name, **scores})
             names = [None if name == "O" and scheme.spans else name for name in labels]
-            out["confusion"] = {"labels": names, "counts": counts.tolist()}
+            order = sorted(range(len(names)), key=lambda k: (names[k] is None, names[k]))  # what is outside comes last
+            out["confusion"] = {"labels": [names[k] for k in order], "counts": counts[order][:, order].tolist()}
         note = "On random questions, each scored by a model that was trained on everything else."
         out["scores"] = {"rows": rows, "questions": len(scored), "note": note}
         out["features"] = self._features() if pool.version else []
@@ -308,7 +309,7 @@ class Views:
         names = model.encoder.names()
         attribute = np.searchsorted(layout.state_ptr, np.arange(len(layout.state_label)), side="right") - 1
         out = []
-        for name in [None, *scheme.names] if scheme.spans else scheme.names:
+        for name in [*scheme.names, None] if scheme.spans else scheme.names:
             mine = [k for k in range(len(scheme.labels)) if scheme.kind(k) == name]
             chosen = np.flatnonzero(np.isin(layout.state_label, mine))
             order = chosen[np.argsort(weights[chosen], kind="stable")]

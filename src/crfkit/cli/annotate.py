@@ -21,7 +21,7 @@ from crfkit import metrics
 from crfkit.base.messages import counted
 from crfkit.base.threads import resolve_threads
 from crfkit.cli import options as o
-from crfkit.cli.files import busy, emit, require_file, say
+from crfkit.cli.files import busy, emit, require_file, say, warnings_said
 from crfkit.data import DataError
 from crfkit.loading import load
 
@@ -133,7 +133,7 @@ def annotate(
     o.check_options(context, lambda: resolve_threads(n_jobs))
     names = _names(labels, "--labels")
     people = _names(annotators, "--annotators")
-    if random_share is not None and not 0 <= random_share < 1:
+    if random_share is not None and not 0 <= random_share <= 1:
         raise o.OptionError(f"--random-share must be from 0 to 1, got {random_share}")
     if not 0 <= port < 65536:
         raise o.OptionError(f"--port must be from 0 to 65535, got {port}")
@@ -215,7 +215,7 @@ def _read(given: dict[str, Any], sources: Sequence[str]) -> list[Any]:
 
     for source in sources:
         require_file(source)
-    with busy(f"reading {', '.join(sources)}"):
+    with busy(f"reading {', '.join(sources)}"), warnings_said():
         documents = read_documents(
             sources,
             format=given["format"].value,

@@ -9,14 +9,17 @@ from typing import Any
 
 #: Stands for marks (accents, vowel signs, joiners), which belong to the character before; of private use.
 _MARK = "\ue000"
-_WORD = rf"[\w{_MARK}]"
+#: Stands for the joiner of emoji (U+200D); of private use too.
+_JOINER = "\ue001"
+_MARKS = f"[{_MARK}{_JOINER}]"
+_WORD = rf"[\w{_MARK}{_JOINER}]"
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _SHORT = "Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|Rev|Gen|Col|Sen|Rep|Gov|Lt|Sgt|Capt|Inc|Ltd|Corp|Co|vs|etc|cf|al|Fig|fig|No|Nos"
 # Patterns are compiled when first used: that takes longer than the import of all else here.
 _TOKEN = rf"""
       (?:https?://|www\.)[^\s<>"]*[\w/]                       # addresses
     | {_WORD}[\w{_MARK}.+-]{{0,63}}@{_WORD}[\w{_MARK}-]*(?:\.[\w-]+)+
-    | [{_HAN}]{_MARK}*                                        # scripts without blanks: by character
+    | [{_HAN}]{_MARKS}*                                        # scripts without blanks: by character
     | \d+(?:[.,:/]\d+)*{_WORD}*                               # numbers, times, dates
     | (?:[^\W\d_]\.){{2,}}                                    # U.S., e.g.
     | (?:{_SHORT})\.(?!\w)                                    # Mr.
@@ -27,7 +30,8 @@ _TOKEN = rf"""
     | (?:(?![{_HAN}]){_WORD})+                                # words, with inner hyphens and apostrophes
       (?:(?:-|['’](?!(?:s|S|re|ve|ll|d|m)(?!{_WORD})))(?:(?![{_HAN}]){_WORD})+)*
     | \.{{2,}} | -{{2,}}
-    | [^\w\s]{_MARK}*                                         # every other sign by itself
+    | [\U0001f1e6-\U0001f1ff]{{2}}                            # flags
+    | [^\w\s]{_MARKS}*(?:(?<={_JOINER})[^\w\s]{_MARKS}*)*    # every other sign by itself, joined emoji as one
     """
 _END = frozenset(".!?…。！？｡।؟")
 _CLOSING = frozenset("\"'”’»)]}」』")
@@ -119,7 +123,7 @@ def tokenize(text: str, *, lines: bool = False, pattern: str | re.Pattern[str] |
         raise TypeError(f"'text' of tokenize must be a str, got {type(text).__name__}")
     if pattern is not None:
         return _matches(text, pattern, [s[0].start for s in tokenize(text, lines=lines)])
-    shadow = text if text.isascii() else "".join(_MARK if _is_mark(c) else c for c in text)
+    shadow = text if text.isascii() else "".join(map(_shadow, text))
     blank = re.finditer(_LINE if lines else _PARAGRAPH, text)
     gap = next(blank, None)  # the first blank line, or end of a line, that does not lie before the last token
     sentences: list[list[Token]] = [[]]
@@ -156,5 +160,9 @@ def _matches(text: str, pattern: str | re.Pattern[str], starts: list[int]) -> li
     return list(sentences.values())
 
 
-def _is_mark(c: str) -> bool:
-    return unicodedata.category(c)[0] == "M" or c in "\u200c\u200d"
+def _shadow(c: str) -> str:
+    """What stands for a character in patterns: marks, among them the colours of skin, and the joiner are not signs."""
+    if c == "\u200d":
+        return _JOINER
+    is_mark = unicodedata.category(c)[0] == "M" or c == "\u200c" or "\U0001f3fb" <= c <= "\U0001f3ff"
+    return _MARK if is_mark else c

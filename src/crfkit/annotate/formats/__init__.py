@@ -35,8 +35,12 @@ _ALL: dict[str, Format] = {
 NAMES = list(_ALL)
 #: Formats that can be written, as the page shows them.
 LIST = [
-    {"name": "same", "title": "As imported", "suffix": ""},
-    *({"name": f.name, "title": f.title, "suffix": f.suffix} for f in _ALL.values() if f.name not in ("text", "jsonl")),
+    {"name": "same", "title": "As imported", "suffix": "", "note": "your files with the new labels in them"},
+    *(
+        {"name": f.name, "title": f.title, "suffix": f.suffix, "note": f.suffix if f.name != "brat" else ".zip"}
+        for f in _ALL.values()
+        if f.name not in ("text", "jsonl")
+    ),
 ]
 _SUFFIXES = {".conllu": "conllu", ".conll-u": "conllu", ".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl"}
 _SUFFIXES |= {".ndjson": "jsonl", ".json": "jsonl", ".conll": "columns", ".iob": "columns", ".bio": "columns"}
@@ -100,7 +104,7 @@ def read_documents(
         notes = Path(path).with_suffix(".ann") if str(path) != "-" else None
         chosen = _ALL[format] if format != "auto" else _tell(name, text, notes, how)
         if chosen.name in ("text", "brat"):
-            there = notes is not None and notes.exists() and format != "text"
+            there = notes is not None and notes.exists() and format != "text" and label != "none"
             found = standoff.read_pair(name, text, _decode(str(notes), _bytes(notes), encoding) if there else None, how)
         else:
             found = chosen.read(name, text, how)
@@ -281,8 +285,11 @@ def _decode(name: str, data: bytes, encoding: str) -> str:
 def _tell(name: str, text: str, notes: Path | None, how: How) -> Format:
     """The format of a file, by its name, else by what it looks like."""
     path = PurePath(name.removesuffix(".gz").removesuffix(".xz").removesuffix(".bz2"))
-    if path.suffix.lower() in _SUFFIXES:
-        return _ALL[_SUFFIXES[path.suffix.lower()]]
+    named = _SUFFIXES.get(path.suffix.lower())
+    if named == "csv" and not tables.names_columns(text) and _looks_like_columns(text, how):
+        named = "columns"
+    if named is not None:
+        return _ALL[named]
     if notes is not None and notes.exists():
         return _ALL["brat"]
     start = text.removeprefix(BOM).lstrip()

@@ -184,7 +184,8 @@ def _one_cell(word: str) -> str:
 
 
 def _read_conllu(name: str, text: str, how: How) -> Parsed:
-    column = 3 if how.label in (None, "none") else _conllu_column(name, how.label or "")
+    ignored = how.label == "none"
+    column = 3 if how.label is None or ignored else _conllu_column(name, how.label)
     lines = lines_of(text)
     units: list[Unit] = []
     done, i = 0, 0
@@ -210,7 +211,8 @@ def _read_conllu(name: str, text: str, how: How) -> Parsed:
                 labels, source = to_bio(found), {"scheme": scheme_of([found])}
             else:
                 labels, source = [_known(row[column]) for row in rows], {"column": column}
-            none = all(x is None for x in labels)
+            none = ignored or all(x is None for x in labels)
+            source |= {"ignored": True} if ignored else {}
             doc = _joined([row[1] for row in rows], after, None, None if none else labels, source)
             units.append(Unit("".join(lines[done:first]), "".join(lines[first:i]), [doc]))
             done = i
@@ -234,7 +236,9 @@ def _entity(misc: str) -> str | None:
 
 def _with_entity(misc: str, label: str | None) -> str:
     parts = [x for x in misc.split("|") if not x.startswith("NER=") and x not in ("_", "")]
-    return "|".join([*parts, *([f"NER={label}"] if label else [])]) or "_"
+    if label:  # attributes are in alphabetical order
+        parts.insert(next((k for k, x in enumerate(parts) if x.lower() > "ner="), len(parts)), f"NER={label}")
+    return "|".join(parts) or "_"
 
 
 def _rewrite_conllu(raw: str, documents: list[Document], labels: list[Labels | None], task: str) -> str:
@@ -252,7 +256,8 @@ def _rewrite_conllu(raw: str, documents: list[Document], labels: list[Labels | N
             out.append(line)
             continue
         old = _entity(cells[9]) if task == "spans" else _known(cells[column])
-        if row[t] != old:
+        kept = row[t] is None and doc.source.get("ignored")
+        if row[t] != old and not kept:
             cells[column] = _with_entity(cells[9], row[t]) if task == "spans" else row[t] or "_"
         t += 1
         out.append("\t".join(cells) + line[len(body) :])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from crfkit.annotate.documents import Document
+from crfkit.base.messages import warn
 from crfkit.data import DataError, tokenize
 from crfkit.metrics import spans as chunks
 
@@ -219,6 +220,8 @@ class Text:
     documents : list of Document
     placed : list of lists of Span
         What stands for each given span in the documents; nothing for those that could not be taken.
+    left_out : list of (int, Span)
+        Those that could not be taken because they overlap others, with their number.
     """
 
     def __init__(
@@ -244,11 +247,14 @@ class Text:
             labels[a:b] = [None] * (b - a)
         taken = [-1] * len(tokens)
         self._blockers: list[set[int]] = [set() for _ in spans]
+        self.left_out: list[tuple[int, Span]] = []
         inner: set[int] = set()  # tokens that go on with a span
         for k in sorted(range(len(spans)), key=lambda k: (spans[k].start - spans[k].end, spans[k].start, k)):
             start, end, label = spans[k]
             a, b = bisect_left(ends, start + 1), bisect_left(begins, end)
             self._blockers[k] = set(taken[a:b]) - {-1}
+            if a < b and self._blockers[k] and not any(spans[j] == spans[k] for j in self._blockers[k]):
+                self.left_out.append((k, spans[k]))
             if a >= b or self._blockers[k]:
                 continue
             taken[a:b] = [k] * (b - a)
@@ -259,6 +265,9 @@ class Text:
                 labels[a:b] = [label] * (b - a)
                 self.placed[k] = [Span(begins[t], ends[t], label) for t in range(a, b)]
             inner.update(range(a + 1, b))
+        for _, (start, end, _) in self.left_out:  # their other words are not known to be outside
+            for t in range(bisect_left(ends, start + 1), bisect_left(begins, end)):
+                labels[t] = None if taken[t] < 0 else labels[t]
         firsts = _firsts(begins, ends, starts, inner)
         self.documents = [
             _sentence(text, tokens[a:b], labels[a:b]) for a, b in zip(firsts, [*firsts[1:], len(tokens)], strict=False)
@@ -270,6 +279,19 @@ class Text:
         return [
             stays[k] and (not blockers or any(stays[j] for j in blockers)) for k, blockers in enumerate(self._blockers)
         ]
+
+
+def warn_left_out(found: Sequence[tuple[str, Span]]) -> None:
+    """Warns of spans that a file has and a project cannot have, each with its place."""
+    if not found:
+        return
+    place, span = found[0]
+    more = f" ({len(found) - 1} more such spans)" if len(found) > 1 else ""
+    warn(
+        f"{place}: {span.label!r} from {span.start} to {span.end} overlaps another span: it is left out, and words of "
+        f"it that have no other label count as not labelled{more}",
+        UserWarning,
+    )
 
 
 def _sentence(text: str, tokens: Sequence[tuple[int, int]], labels: list[str | None]) -> Document:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from crfkit.annotate.documents import Document
@@ -27,6 +27,7 @@ from crfkit.annotate.formats.parts import (
     final,
     gaps_of,
     spans_of,
+    warn_left_out,
 )
 from crfkit.data import DataError
 
@@ -117,6 +118,8 @@ class _Found:
     known : bool
         Whether tokens outside the spans are known to be outside.
     tokens : list of (int, int), or None
+    several : list of Span
+        Spans that have further labels, which cannot be shown; they are None in ``spans``.
     """
 
     text: str
@@ -124,6 +127,7 @@ class _Found:
     spans: list[Span | None]
     known: bool
     tokens: list[tuple[int, int]] | None = None
+    several: list[Span] = field(default_factory=list)
 
 
 def _listed(value: Any, name: str, place: str) -> list[Any]:
@@ -193,20 +197,23 @@ def _label_studio(record: dict[str, Any], place: str) -> _Found:
         if not isinstance(annotation, dict) or annotation.get("was_cancelled"):
             continue
         spans: list[Span | None] = []
+        several: list[Span] = []
         for x in _listed(annotation.get("result"), "result", place):
             found = x.get("value") if isinstance(x, dict) and x.get("type") == "labels" else None
             value = found if isinstance(found, dict) else {}
             labels = value.get("labels")
             if labels:
-                first = labels[0] if isinstance(labels, list) else labels
-                spans.append(check_span(value.get("start"), value.get("end"), first, text, place))
+                rows = labels if isinstance(labels, list) else [labels]
+                read = [check_span(value.get("start"), value.get("end"), label, text, place) for label in rows]
+                spans.append(read[0] if len(read) == 1 else None)
+                several += read[1:]
             else:
                 spans.append(None)
-        return _Found(text, ["annotations", k, "result"], spans, True)
+        return _Found(text, ["annotations", k, "result"], spans, True, several=several)
     return _Found(text, ["annotations"], [], False)
 
 
-def _doccano_span(span: Span, found: _Found, record: dict[str, Any]) -> Any:
+def _doccano_span(span: Span, found: _Found, record: dict[str, Any], _: Sequence[str]) -> Any:
     listed = record.get(str(found.path[0])) or []
     if found.path == ["entities"] or any(isinstance(x, dict) for x in listed):
         ids = [x["id"] for x in listed if isinstance(x, dict) and isinstance(x.get("id"), int)]
@@ -215,7 +222,7 @@ def _doccano_span(span: Span, found: _Found, record: dict[str, Any]) -> Any:
     return list(span)
 
 
-def _prodigy_span(span: Span, found: _Found, record: dict[str, Any]) -> Any:
+def _prodigy_span(span: Span, found: _Found, record: dict[str, Any], _: Sequence[str] = ()) -> Any:
     out: dict[str, Any] = {"start": span.start, "end": span.end}
     listed = record.get("tokens") or []
     first = bisect_left(listed, span.start, key=lambda x: x["start"])
@@ -225,16 +232,33 @@ def _prodigy_span(span: Span, found: _Found, record: dict[str, Any]) -> Any:
     return {**out, "label": span.label}
 
 
-def _label_studio_span(span: Span, found: _Found, record: dict[str, Any]) -> Any:
+#: What Label Studio calls the control of the labels and that of the text, unless a file says otherwise.
+_CONTROLS = ("label", "text")
+
+
+def _controls(records: Iterable[dict[str, Any]]) -> list[str] | None:
+    """The names of the controls in the first record of Label Studio that has some."""
+    for record in records:
+        for listed in (record.get("annotations"), record.get("predictions")):
+            for result in (x.get("result") for x in listed or () if isinstance(x, dict)):
+                for x in result if isinstance(result, list) else ():
+                    shown = isinstance(x, dict) and x.get("type") == "labels"
+                    names = [x.get("from_name"), x.get("to_name")] if shown else []
+                    if names and all(isinstance(name, str) for name in names):
+                        return names
+    return None
+
+
+def _label_studio_span(span: Span, found: _Found, record: dict[str, Any], names: Sequence[str] = _CONTROLS) -> Any:
     results = [a.get("result") for a in record.get("annotations") or [] if isinstance(a, dict)]
     listed = [x for result in results if isinstance(result, list) for x in result]
-    names = [x for x in listed if isinstance(x, dict) and x.get("type") == "labels"]
-    first = names[0] if names else {}
+    shown = [x for x in listed if isinstance(x, dict) and x.get("type") == "labels"]
+    first = shown[0] if shown else {}
     value = {"start": span.start, "end": span.end, "text": found.text[span.start : span.end], "labels": [span.label]}
     return {
         "id": f"crfkit-{span.start}-{span.end}",
-        "from_name": first.get("from_name", "label"),
-        "to_name": first.get("to_name", "text"),
+        "from_name": first.get("from_name", names[0]),
+        "to_name": first.get("to_name", names[1]),
         "type": "labels",
         "value": value,
     }
@@ -245,7 +269,7 @@ class _Dialect:
     """A tool's records: how to read one, how to write a span, which fields tell that it is this tool's."""
 
     read: Callable[[dict[str, Any], str], _Found]
-    span: Callable[[Span, _Found, dict[str, Any]], Any]
+    span: Callable[[Span, _Found, dict[str, Any], Sequence[str]], Any]
     fields: tuple[str, ...]
 
 
@@ -262,15 +286,23 @@ def _read(dialect: str | None) -> Callable[[str, str, How], Parsed]:
     def read(name: str, text: str, how: How) -> Parsed:
         places = _records(name, text)
         chosen = dialect or _tell(record for record, *_ in places)
+        controls = _controls(record for record, *_ in places) if chosen == "labelstudio" else None
         units, done = [], 0
+        left_out: list[tuple[str, Span]] = []
         for record, begin, end, line in places:
-            found = _DIALECTS[chosen].read(record, f"{name}:{line}")
-            documents = _text(found, record, how, f"{name}:{line}").documents
+            place = f"{name}:{line}"
+            read = _DIALECTS[chosen].read(record, place)
+            found = _text(read, record, how, place)
+            left_out += [(place, span) for span in (*(x for _, x in found.left_out), *read.several)]
+            documents = found.documents
             if not documents:
                 continue
             documents[0].source |= {"dialect": chosen, "by_line": how.by_line}
+            documents[0].source |= {"ignored": True} if how.label == "none" else {}
+            documents[0].source |= {"controls": controls} if controls else {}
             units.append(Unit(text[done:begin], text[begin:end], documents))
             done = end
+        warn_left_out(left_out)
         return Parsed(units, text[done:])
 
     return read
@@ -290,8 +322,11 @@ def _text(found: _Found, record: dict[str, Any], how: How, place: str) -> Text:
     for x in _listed(record.get(_UNKNOWN), _UNKNOWN, place):
         start, end = x if isinstance(x, list) and len(x) == 2 else (None, None)
         gaps.append(check_span(start, end, "?", found.text, place)[:2])
-    spans = [x if x is not None else Span(0, 0, "") for x in found.spans]
-    return Text(found.text, spans, how, found.tokens, found.known or _UNKNOWN in record, gaps)
+    gaps += [span[:2] for span in found.several]
+    ignored = how.label == "none"
+    spans = [x if x is not None and not ignored else Span(0, 0, "") for x in found.spans]
+    known = (found.known or _UNKNOWN in record) and not ignored
+    return Text(found.text, spans, how, found.tokens, known, gaps)
 
 
 def _records(name: str, text: str) -> list[tuple[dict[str, Any], int, int, int]]:
@@ -338,7 +373,8 @@ def _rewrite(raw: str, documents: list[Document], labels: list[Labels | None], t
     dialect = _DIALECTS[source["dialect"]]
     record = json.loads(raw)
     found = dialect.read(record, "")
-    parsed = _text(found, record, How(task, by_line=source.get("by_line", False)), "")
+    label = "none" if source.get("ignored") else None
+    parsed = _text(found, record, How(task, label=label, by_line=source.get("by_line", False)), "")
     rows = final(documents, labels)
     new = spans_of(documents, rows, task)
     wanted = set(new)
@@ -348,12 +384,15 @@ def _rewrite(raw: str, documents: list[Document], labels: list[Labels | None], t
     if source["dialect"] == "prodigy" and record.get("answer") not in (None, "accept"):
         listed = []  # spans that were rejected
         raw = _with_value(raw, ["answer"], '"accept"', style)
+    if label == "none":
+        listed = []
     kept, covered = [], set()
     for (_, a, b), stays, stands_for in zip(listed, parsed.stays(wanted), parsed.placed, strict=bool(listed)):
         if stays:
             kept.append(text[a:b])
             covered.update(stands_for)
-    fresh = [style.dump(dialect.span(x, found, record)) for x in new if x not in covered]
+    controls = source.get("controls", _CONTROLS)
+    fresh = [style.dump(dialect.span(x, found, record, controls)) for x in new if x not in covered]
     value = f"[{style.comma.join([*kept, *fresh])}]"
     if found.path == ["annotations"]:
         others = [text[a:b] for _, a, b in _members(text, place[0])] if place and text[place[0]] == "[" else []

@@ -21,6 +21,7 @@ from crfkit.annotate.formats.parts import (
     line_end,
     lines_of,
     spans_of,
+    warn_left_out,
 )
 from crfkit.data import DataError
 
@@ -62,6 +63,8 @@ def _gaps(notes: str) -> list[tuple[int, int]]:
 def read_pair(name: str, text: str, notes: str | None, how: How) -> Parsed:
     """Sentences of a text with its annotations, if there are any."""
     found = _text(name, text, notes, how)
+    file = name.removesuffix(".txt") + ".ann"
+    warn_left_out([(f"{file}:{k + 1}", span) for k, span in sorted(found.left_out)])
     if not found.documents:
         return Parsed([], "")
     found.documents[0].source |= {"txt": text, "notes": notes is not None, "by_line": how.by_line}

@@ -18,6 +18,7 @@ from crfkit.annotate.formats.parts import (
     How,
     Labels,
     Parsed,
+    Span,
     Text,
     Unit,
     check_span,
@@ -28,6 +29,7 @@ from crfkit.annotate.formats.parts import (
     scheme_of,
     spans_of,
     to_bio,
+    warn_left_out,
 )
 from crfkit.base.messages import counted
 from crfkit.data import DataError
@@ -126,6 +128,12 @@ def _table(name: str, text: str) -> _Table:
     return table
 
 
+def names_columns(text: str) -> bool:
+    """Whether the first line of a file is a header that this format can read."""
+    head = re.split(r"[,;\t]", text.removeprefix(BOM).partition("\n")[0].strip().lower())
+    return not {*_WORD, *_TEXT}.isdisjoint(x.strip('" ') for x in head)
+
+
 def _read(name: str, text: str, how: How) -> Parsed:
     table = _table(name, text)
     word = table.find(_WORD)
@@ -135,7 +143,7 @@ def _read(name: str, text: str, how: How) -> Parsed:
     if column is None:
         raise DataError(
             f"{name}:1: the header names no column of words ({', '.join(_WORD[:3])}) or texts ({', '.join(_TEXT)}), "
-            f"it has {', '.join(table.header)}"
+            f"it has {', '.join(table.header)}; for one token per line without a header, give -f columns"
         )
     return _read_texts(table, column, how)
 
@@ -224,14 +232,18 @@ def _read_texts(table: _Table, column: int, how: How) -> Parsed:
     at = _label_column(table, _SPANS, how, [column])
     settings = {"separator": table.separator, "label": at, "rows": False, "column": column}
     pieces = []
+    left_out: list[tuple[str, Span]] = []
     for row in table.rows:
         values = table.values(row)
         if len(values) != len(table.head.cells):
             continue
-        found = _text(values, column, at, how, f"{table.name}:{row.line}")
+        place = f"{table.name}:{row.line}"
+        found = _text(values, column, at, how, place)
+        left_out += [(place, span) for _, span in found.left_out]
         if found.documents:
             found.documents[0].source |= {"table": settings, "by_line": how.by_line}
             pieces.append((row.start, row.end, found.documents))
+    warn_left_out(left_out)
     return _parsed(table, pieces, None if at is not None else "spans")
 
 

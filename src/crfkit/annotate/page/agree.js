@@ -2,8 +2,8 @@
 
 import { get, post } from "./api.js";
 import { toast } from "./announce.js";
-import { button, count, el, percent } from "./dom.js";
-import { edit, empty, frame, pager, status, still } from "./rows.js";
+import { button, count, el, percent, refocus } from "./dom.js";
+import { edit, empty, frame, pager, Past, status, still } from "./rows.js";
 import { tell } from "./tabs.js";
 
 const number = (v, digits = 2) => (v == null ? "–" : v.toFixed(digits));
@@ -21,6 +21,12 @@ export class Agree {
         "Sentences that two or more people have labelled. Cohen’s kappa is 1 for full agreement and 0 for what chance alone would give.",
       ),
     );
+    this.past = new Past(() => this.load(this.page));
+    this.node.prepend(this.past.node);
+  }
+
+  key(event) {
+    return this.past.key(event);
   }
 
   open() {
@@ -29,7 +35,9 @@ export class Agree {
 
   async load(page) {
     this.page = page;
+    const ask = (this.asked = (this.asked ?? 0) + 1);
     const found = await get("/api/agree", { page });
+    if (ask !== this.asked) return; // a later state is under way
     this.body.setAttribute("aria-busy", "false");
     if ((found.annotators ?? []).length < 2 || !found.tokens) {
       return this.body.replaceChildren(
@@ -80,7 +88,9 @@ export class Agree {
       const reply = await post(`/api/settle/${row.sequence}`, { labels });
       tell(reply.event);
       toast("Settled");
+      this.past.update(reply);
       await this.load(this.page);
+      refocus();
     } catch (error) {
       toast(error.message, true);
     }
@@ -92,7 +102,10 @@ export class Agree {
       path: `/api/settle/${row.sequence}`,
       title: `Settle sentence ${row.sequence + 1}`,
     });
-    if (saved) this.load(this.page);
+    if (!saved) return;
+    this.past.update(saved);
+    await this.load(this.page);
+    refocus();
   }
 }
 

@@ -6,38 +6,50 @@ const copy = (value) => JSON.parse(JSON.stringify(value));
 const size = (range) => range.end - range.start;
 
 /** An asked span: `span` is the question's (null for what a person left over of one), the rest is the answer to it. */
-function item(span, mine) {
-  return {
-    span,
-    asked: { start: span.start, end: span.end },
-    start: mine?.start ?? span.start,
-    end: mine?.end ?? span.end,
-    label: mine ? mine.label : span.guess.label,
-    mine: Boolean(mine),
-    done: false, // answered
-    absorbed: false, // part of another answer
-    everywhere: false,
-  };
-}
+const item = (span) => ({
+  span,
+  asked: { start: span.start, end: span.end },
+  start: span.start,
+  end: span.end,
+  label: span.guess.label,
+  done: false, // answered
+  absorbed: false, // part of another answer
+  everywhere: false,
+});
 
 export class Answer {
   constructor(question) {
     this.length = question.tokens.length;
-    const said = question.mine ?? [];
     this.state = {
       cur: 0,
       extras: [], // spans that were not asked
       chosen: null, // words that were not asked and have no label yet
       everywhere: false,
-      items: question.spans.map((span) =>
-        item(
-          span,
-          said.find((s) => overlap(s, span)),
-        ),
-      ),
+      items: question.spans.map((span) => item(span)),
     };
     this.past = [];
     this.future = [];
+    if (question.said && !question.said.whole) this.restore(question.said.spans);
+  }
+
+  /** Says again what was said of this question before a reload, or before the answer was undone. */
+  restore(said) {
+    const asked = (span) => this.state.items.findIndex((x) => !x.done && overlap(x, span));
+    this.state.extras = said.filter((span) => asked(span) < 0);
+    for (const { start, end, label, everywhere } of said) {
+      const k = asked({ start, end });
+      if (k < 0) continue;
+      this.state.cur = k;
+      this.remember();
+      Object.assign(this.item, { start, end });
+      this.state.everywhere = Boolean(everywhere);
+      if (!this.answer(label)) continue;
+      const last = this.item; // it is asked again, with the answer that was given
+      this.undo();
+      this.future = [];
+      Object.assign(this.item, { start, end, label });
+      this.state.everywhere = last.everywhere;
+    }
   }
 
   get item() {
@@ -94,6 +106,10 @@ export class Answer {
   /** Labels the range; whether every asked span is answered now. */
   pick(label) {
     this.remember();
+    return this.answer(label);
+  }
+
+  answer(label) {
     const { state } = this;
     const { everywhere } = state;
     state.everywhere = false;
@@ -147,16 +163,22 @@ export class Answer {
     return [...said, ...this.state.extras];
   }
 
-  /** As the server takes it. */
+  /** What has been said so far, as the server takes it. */
+  get draft() {
+    const { items, extras } = this.state;
+    const spans = [...items.filter((x) => x.done && !x.absorbed), ...extras].map((x) => ({
+      start: x.start,
+      end: x.end,
+      label: x.label,
+      everywhere: Boolean(x.everywhere),
+    }));
+    return { spans, judged: joined(spans.map((span) => [span.start, span.end])), whole: false };
+  }
+
+  /** The answer, as the server takes it. */
   get result() {
     const { items, extras } = this.state;
-    const spans = [...items.filter((x) => !x.absorbed), ...extras].map(({ start, end, label, everywhere }) => ({
-      start,
-      end,
-      label,
-      everywhere: Boolean(everywhere),
-    }));
-    const judged = joined(spans.map((span) => [span.start, span.end]));
+    const { spans, judged } = this.draft;
     const wrong = items.filter(
       (x) =>
         x.span && (x.absorbed || x.label !== x.span.guess.label || x.start !== x.span.start || x.end !== x.span.end),

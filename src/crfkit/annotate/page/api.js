@@ -44,6 +44,7 @@ export function get(path, parameters = {}) {
 }
 
 const STORE = "crfkit-outbox";
+const DRAFT = "/api/draft";
 const later = (status) => status === 0 || status === 401 || status === 408 || status === 429 || status >= 500;
 
 /**
@@ -68,6 +69,8 @@ class Outbox {
   /** The server's reply; rejects only when the server refuses (4xx). */
   send(path, body, name = "key") {
     const id = uuid();
+    const last = this.items.length > 1 ? this.items[this.items.length - 1] : null; // the first is under way
+    if (path === DRAFT && last?.path === DRAFT) this.waiting.delete(this.items.pop().id); // a newer one replaces it
     this.items.push({ id, path, body: name ? { ...body, [name]: id } : body });
     this.save();
     const promise = new Promise((...settle) => this.waiting.set(id, settle));

@@ -5,7 +5,7 @@ import { announce, toast } from "./announce.js";
 import { outbox } from "./api.js";
 import { Ask } from "./ask.js";
 import { Browse } from "./browse.js";
-import { button, el, icon, many, setText } from "./dom.js";
+import { button, el, icon, leave, many, setText } from "./dom.js";
 import { Export } from "./export.js";
 import { openHelp } from "./help.js";
 import { Labels } from "./labels.js";
@@ -18,6 +18,7 @@ const VIEWS = { ask: Ask, browse: Browse, review: Review, agree: Agree, model: M
 const TITLES = { ask: "Ask", browse: "Browse", review: "Review", agree: "Agree", model: "Model", export: "Export" };
 
 let view = null;
+let place = ""; // the address of what is shown
 
 function header() {
   const links = Object.entries(TITLES).map(([name, text]) => el("a", { href: `#${name}`, data: { view: name } }, text));
@@ -59,6 +60,9 @@ function switchTheme() {
 }
 
 async function route() {
+  const box = document.querySelector("dialog");
+  if (box && !leave(box)) return history.replaceState(null, "", `#${place}`);
+  place = location.hash.slice(1);
   const [name, part] = location.hash.slice(1).split("/");
   const known = VIEWS[name] ? name : "ask";
   view?.close?.();

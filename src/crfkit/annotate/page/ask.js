@@ -3,13 +3,14 @@
 import { Answer } from "./answer.js";
 import { announce, toast } from "./announce.js";
 import { get, post } from "./api.js";
-import { button, chance, el, icon, key, setText } from "./dom.js";
+import { button, chance, count, el, icon, key, many, setText } from "./dom.js";
 import { Editor } from "./editor.js";
+import { findLabel } from "./find.js";
 import { openHelp } from "./help.js";
 import { LabelBar } from "./labelbar.js";
 import { Panel } from "./panel.js";
 import { Sentence } from "./sentence.js";
-import { colorOf, labelName, onState, project, tagWidth } from "./state.js";
+import { colorOf, labelName, loadState, note, onState, project, renamed, tagWidth } from "./state.js";
 import { tell } from "./tabs.js";
 import { watch } from "./watch.js";
 import { joined, knownSpans, overlap, withSpan } from "./text.js";
@@ -21,12 +22,16 @@ const KINDS = {
   chosen: "Chosen by you",
   uncertain: "The model is not sure",
 };
+
 export class Ask {
   /** With a number, the question is about that sentence. */
   constructor(sequence) {
     this.sequence = sequence;
     this.sentence = new Sentence({ name: "Sentence", onselect: (...args) => this.select(...args) });
-    this.editor = new Editor(() => this.whole && this.refresh());
+    this.editor = new Editor(
+      () => this.whole && this.refresh(),
+      () => this.whole && this.keep(),
+    );
     this.panel = new Panel(project);
     this.labels = new LabelBar((label) => this.click(() => this.pick(label)));
     this.build();
@@ -43,7 +48,8 @@ export class Ask {
     this.after = el("p", { class: "context", dir: "auto", lang: "" });
     this.place = el("div", { class: "place" }, this.sentence.node);
     this.guess = el("p", { class: "guess" });
-    const stage = el("div", { class: "stage" }, this.kicker, this.heading, this.before, this.place, this.after);
+    const middle = el("div", { class: "middle" }, this.before, this.place, this.after);
+    const stage = el("div", { class: "stage" }, this.kicker, this.heading, middle);
     this.desk = el("div", { class: "desk" }, this.guess, this.labels.node, this.actions());
     this.node = el(
       "div",
@@ -63,6 +69,7 @@ export class Ask {
     });
     const border = (name, side, step, picture) =>
       button([icon(picture)], () => this.click(() => this.border(side, step)), { class: "round", "aria-label": name });
+    this.borderKeys = [key("Shift ← →"), key("← →")];
     this.borders = el(
       "div",
       { class: "borders", role: "group", "aria-label": "Borders" },
@@ -72,7 +79,7 @@ export class Ask {
         border("Start one word earlier", "start", -1, "left"),
         el("span", {}, "Start"),
         border("Start one word later", "start", 1, "right"),
-        key("Shift ← →"),
+        this.borderKeys[0],
       ),
       el(
         "span",
@@ -80,10 +87,11 @@ export class Ask {
         border("End one word earlier", "end", -1, "left"),
         el("span", {}, "End"),
         border("End one word later", "end", 1, "right"),
-        key("← →"),
+        this.borderKeys[1],
       ),
     );
-    this.same = act("Every occurrence", ["="], () => this.toggleEverywhere(), {
+    this.sameName = el("span", {}, "Every occurrence");
+    this.same = act([this.sameName], ["="], () => this.toggleEverywhere(), {
       "aria-pressed": "false",
       "aria-keyshortcuts": "=",
     });
@@ -98,7 +106,7 @@ export class Ask {
     this.redoes = act([icon("redo"), el("span", {}, "Redo")], ["Ctrl Y"], () => this.redo(), {
       "aria-keyshortcuts": "Control+Y",
     });
-    const help = act([icon("help"), el("span", {}, "Help")], ["?"], openHelp, { "aria-keyshortcuts": "?" });
+    const help = act("Help", ["?"], openHelp, { "aria-keyshortcuts": "?" });
     return el(
       "div",
       { class: "actions", role: "group", "aria-label": "Actions" },
@@ -119,22 +127,27 @@ export class Ask {
     this.panel.close();
   }
 
-  /** Another tab has answered: its question may be the one shown here. */
+  /** Another tab has saved something: an answer, perhaps to the question shown here, or other labels. */
   async changed() {
     if (this.busy) return;
     const [question, panel] = await Promise.all([get("/api/question"), get("/api/panel")]);
     this.panel.update(panel);
-    if (question.id === this.question?.id) return;
-    toast("Answered in another tab. Here is the next question.");
+    const same = question.id === this.question?.id;
+    const others = renamed(panel);
+    if (others) await loadState();
+    if (same && !others) return;
+    if (!same) toast("Answered in another tab. Here is the next question.");
     this.show(question);
   }
 
   // ---- the question ----
 
   show(question) {
+    if (question.id !== this.question?.id) {
+      this.pressed = 0;
+      watch.start();
+    }
     this.question = question;
-    this.pressed = 0;
-    watch.start();
     this.node.classList.toggle("finished", question.kind === "done");
     if (question.kind === "done") return this.showDone();
     this.desk.hidden = false;
@@ -146,7 +159,7 @@ export class Ask {
     this.whole = false;
     this.wholeAsked =
       Boolean(question.whole) || (question.kind !== "uncertain" && this.covers(question)) || !question.spans.length;
-    if (this.wholeAsked) this.enterWhole(question.mine ?? this.suggestion());
+    if (this.wholeAsked || question.said?.whole) this.enterWhole(question.said?.spans ?? this.suggestion());
     else {
       this.place.replaceChildren(this.sentence.node);
       this.paint();
@@ -237,18 +250,31 @@ export class Ask {
   refresh() {
     const { answer, question, whole } = this;
     const { items, cur, chosen } = answer.state;
-    const place = !whole && items.length > 1 ? ` · ${cur + 1} of ${items.length} in this sentence` : "";
+    const place = !whole && items.length > 1 ? ` · ${cur + 1} of ${items.length}` : "";
     setText(this.kicker, `${KINDS[question.kind] ?? ""}${place}`);
     const noun = project.task === "tokens" ? "every word" : "every entity";
     const range = whole ? this.editor.chosen : answer.range;
-    setText(this.heading, whole ? `Label ${noun}, then save` : `What is “${this.words(range)}”?`);
+    if (whole) setText(this.heading, `Label ${noun}, then save`);
+    else this.heading.replaceChildren("What is “", el("bdi", {}, this.words(range)), "”?");
     this.refreshGuess(range);
     const everywhere = whole ? this.editor.everywhere : answer.state.everywhere;
     this.same.setAttribute("aria-pressed", everywhere);
+    const times = whole || answer.state.chosen || this.moved ? 0 : answer.item.span?.occurrences;
+    setText(this.sameName, times ? `Every occurrence (${count(times)})` : "Every occurrence");
     this.all.setAttribute("aria-pressed", whole);
     this.all.disabled = this.wholeAsked;
     setText(this.acceptName, whole ? "Save sentence" : chosen ? "Cancel" : `Accept ${labelName(answer.item.label)}`);
     this.borders.hidden = project.task === "tokens";
+    for (const node of this.borderKeys) node.hidden = whole; // there they choose words
+    const local = whole ? this.editor : answer;
+    this.undoes.disabled = !local.past.length && !project.undo;
+    this.redoes.disabled = !local.future.length && !project.redo;
+  }
+
+  /** Whether the borders of the span in question have been moved: its probabilities are those of other words then. */
+  get moved() {
+    const { span, start, end } = this.answer.item;
+    return Boolean(span) && (start !== span.start || end !== span.end);
   }
 
   /** What the model gives to spans with other borders; 0 if that is next to nothing. */
@@ -264,15 +290,16 @@ export class Ask {
       return this.guess.replaceChildren(
         "Chosen: ",
         el("b", { dir: "auto" }, words),
-        " — label it, or clear with ",
-        key("0"),
+        " — label it",
+        ...(project.task === "spans" ? [", or clear with ", key("0")] : []),
+        el("span", { class: "keys" }, " · ", key("← →"), " other words, ", key("Shift ← →"), " more words"),
       );
     }
     if (this.answer.state.chosen) {
       this.labels.update([]);
       return this.guess.replaceChildren("Which label for ", el("b", { dir: "auto" }, this.words(range)), "?");
     }
-    const { span, label, mine } = this.answer.item;
+    const { span, label } = this.answer.item;
     if (!span) {
       this.labels.update([], label);
       return this.guess.replaceChildren(
@@ -281,7 +308,7 @@ export class Ask {
         " is not part of it. What is it?",
       );
     }
-    this.labels.update(span.choices ?? [span.guess, span.runner_up].filter(Boolean), label);
+    this.labels.update(this.moved ? [] : (span.choices ?? [span.guess, span.runner_up].filter(Boolean)), label);
     const pill = (choice) =>
       el(
         "span",
@@ -291,11 +318,15 @@ export class Ask {
         el("b", {}, chance(choice.p)),
       );
     const lead = (text) => el("span", { class: "lead" }, text);
+    if (this.moved) {
+      const words = el("b", { dir: "auto" }, this.words(span));
+      return this.guess.replaceChildren("Guess for “", words, "” ", pill(span.guess), " · borders moved");
+    }
     const parts = [lead("Guess "), pill(span.guess)];
     if (span.runner_up) parts.push(lead(" runner-up "), pill(span.runner_up));
     const rest = this.elsewhere(span);
     if (rest) parts.push("other borders ", el("b", {}, chance(rest)));
-    if (mine) parts.push(` · you said ${labelName(label)}`);
+    if (label !== span.guess.label) parts.push(` · you said ${labelName(label)}`);
     this.guess.replaceChildren(...parts);
   }
 
@@ -322,6 +353,7 @@ export class Ask {
     const { range } = this.answer;
     const extra = this.answer.state.chosen;
     if (this.answer.pick(label)) return this.submit();
+    this.keep();
     this.paint();
     if (extra) announce(`${this.words(range)}: ${labelName(label)}`);
     else this.read();
@@ -348,7 +380,9 @@ export class Ask {
     if (this.whole) return this.editor.toggleEverywhere();
     const { state } = this.answer;
     state.everywhere = !state.everywhere;
-    announce(state.everywhere ? "The answer goes to every occurrence" : "Only here");
+    const times = this.moved ? 0 : (this.answer.item.span?.occurrences ?? 0);
+    const where = times ? `every occurrence, ${many(times, "place")}` : "every occurrence";
+    announce(state.everywhere ? `The answer goes to ${where}` : "Only here");
     this.refresh();
   }
 
@@ -368,6 +402,7 @@ export class Ask {
     if (this.whole) {
       this.whole = false;
       this.place.replaceChildren(this.sentence.node);
+      if (this.question.said) this.keep();
       this.paint();
     } else {
       const layers = [...this.suggestion(), ...this.known, ...this.answer.spans];
@@ -384,12 +419,21 @@ export class Ask {
 
   // ---- to the server and back ----
 
+  /** Keeps what has been said of the sentence so far: a reload brings it back. */
+  keep() {
+    const { id, sequence } = this.question;
+    const { draft } = this.whole ? this.editor : this.answer;
+    this.question.said = draft;
+    post("/api/draft", { question: id, sequence, ...draft }).catch(() => {}); // the answer itself will tell
+  }
+
   about(skip) {
     const { id, sequence } = this.question;
     return { question: id, sequence, skip, seconds: watch.seconds, keys: this.pressed };
   }
 
   submit() {
+    if (this.whole && this.editor.missing() >= 0) return toast("Every word needs a label; this one has none yet.", true);
     const said = this.whole ? this.editor.answer : this.answer.result;
     return this.exchange("/api/answer", { ...this.about(false), ...said }, "next");
   }
@@ -405,8 +449,11 @@ export class Ask {
     this.node.classList.add("busy");
     try {
       const reply = await post(path, body);
+      note(reply);
+      if (renamed(reply.panel)) await loadState();
       this.show(reply[field]);
       this.panel.update(reply.panel);
+      if (reply.of && reply.of.kind !== "answer") toast(`${path === "/api/undo" ? "Undone" : "Redone"}: the labels of sentence ${reply.of.sequence + 1}`);
       tell(reply.event);
     } catch (error) {
       toast(error.message, true);
@@ -430,6 +477,7 @@ export class Ask {
     if (this.busy) return;
     if (this.whole && this.editor[way]()) return;
     if (this.whole || !this.answer?.[way]()) return this.exchange(`/api/${way}`, {}, "question");
+    this.keep();
     this.paint();
     this.read();
   }
@@ -450,6 +498,7 @@ export class Ask {
       Enter: () => this.accept(),
       " ": () => this.skip(),
       ".": () => this.toggleWhole(),
+      "/": () => findLabel((label) => this.pick(label)),
       Escape: () => this.escape(),
     };
     if (keys[press]) return this.keyed(keys[press]);

@@ -1,8 +1,8 @@
 // All sentences: search, filter, edit.
 
 import { get } from "./api.js";
-import { el } from "./dom.js";
-import { edit, empty, frame, pager, status, STATUS, still } from "./rows.js";
+import { el, refocus } from "./dom.js";
+import { edit, empty, frame, pager, Past, status, STATUS, still } from "./rows.js";
 import { project } from "./state.js";
 
 const CONFIDENCE = { low: "unsure (below 60%)", middle: "fairly sure (60 to 90%)", high: "sure (above 90%)" };
@@ -43,6 +43,12 @@ export class Browse {
         this.form,
       ),
     );
+    this.past = new Past(() => this.load(this.page));
+    this.node.prepend(this.past.node);
+  }
+
+  key(event) {
+    return this.past.key(event);
   }
 
   soon() {
@@ -67,7 +73,8 @@ export class Browse {
         : [empty("No sentence fits.")]),
     );
     this.body.setAttribute("aria-busy", "false");
-    scrollTo(0, 0);
+    if (page !== this.shown) scrollTo(0, 0);
+    this.shown = page;
   }
 
   row(row) {
@@ -85,6 +92,10 @@ export class Browse {
   }
 
   async edit(i) {
-    if (await edit(i)) this.load(this.page);
+    const reply = await edit(i);
+    if (!reply) return;
+    this.past.update(reply);
+    await this.load(this.page);
+    refocus(this.body.querySelector(`[aria-label="Edit sentence ${i + 1}"]`) ?? undefined);
   }
 }

@@ -63,20 +63,38 @@ export function button(text, action, props = {}) {
   return node;
 }
 
-/** A dialog above the page, closed by Escape, its button or a click beside it; focus returns to where it was. */
+/**
+ * A dialog above the page, closed by Escape, its button or a click beside it; focus returns to where it was.
+ * Its property `leave`, if set, tells whether it may be closed without saving.
+ */
 export function dialog(title, ...children) {
   const back = document.activeElement;
-  const close = button([icon("close")], () => node.close(), { class: "plain round", "aria-label": "Close" });
+  const close = button([icon("close")], () => leave(node), { class: "plain round", "aria-label": "Close" });
   const heading = el("h2", { id: "dialog-title" }, title);
   const node = el("dialog", { "aria-labelledby": "dialog-title" }, el("header", {}, heading, close), ...children);
-  node.addEventListener("click", (event) => event.target === node && node.close());
+  node.addEventListener("click", (event) => event.target === node && leave(node));
+  node.addEventListener("cancel", (event) => node.leave?.() === false && event.preventDefault());
   node.addEventListener("close", () => {
     node.remove();
-    back?.focus?.();
+    if (back?.isConnected) back.focus();
+    else refocus();
   });
   document.body.append(node);
   node.showModal();
   return node;
+}
+
+/** Closes a dialog, unless it has something to save; whether it is closed. */
+export function leave(node) {
+  if (node.leave?.() === false) return false;
+  node.close();
+  return true;
+}
+
+/** Focuses a node, or the view's title, if what had the focus is gone. */
+export function refocus(node = document.querySelector("h1")) {
+  const at = document.activeElement;
+  if (!at || at === document.body) node?.focus();
 }
 
 export const percent = (p, digits = 0) => `${(100 * p).toFixed(digits)}%`;

@@ -9,9 +9,10 @@ import { overlap, withSpan } from "./text.js";
 const copy = (value) => JSON.parse(JSON.stringify(value));
 
 export class Editor {
-  /** onchange() is called after every change of the spans or of the chosen words. */
-  constructor(onchange = () => {}) {
+  /** onchange() is called when the spans or the chosen words have changed, onedit() when the spans have. */
+  constructor(onchange = () => {}, onedit = () => {}) {
     this.onchange = onchange;
+    this.onedit = onedit;
     this.sentence = new Sentence({
       name: "Sentence: arrow keys choose words",
       onselect: (...args) => this.select(...args),
@@ -78,6 +79,7 @@ export class Editor {
     this.future = [];
     this.spans = spans;
     this.paint();
+    this.onedit();
   }
 
   /** Labels the chosen words (null takes labels away) and goes on to the next word. */
@@ -111,6 +113,7 @@ export class Editor {
     to.push(this.spans);
     this.spans = from.pop();
     this.paint();
+    this.onedit();
     announce(said);
     return true;
   }
@@ -177,6 +180,15 @@ export class Editor {
     return fresh.length + gone.length;
   }
 
+  /** In a task of tokens, the first word without a label, which is chosen then; -1 if there is none. */
+  missing() {
+    if (project.task !== "tokens") return -1;
+    const t = this.sentence.texts.findIndex((_, k) => !this.spans.some((span) => span.start <= k && k < span.end));
+    if (t >= 0) this.chosen = { start: t, end: t + 1 };
+    this.paint();
+    return t;
+  }
+
   /** The spans as the server takes them. */
   get result() {
     return this.spans.map(({ start, end, label, everywhere }) => ({
@@ -185,6 +197,11 @@ export class Editor {
       label,
       everywhere: Boolean(everywhere),
     }));
+  }
+
+  /** What has been said so far. */
+  get draft() {
+    return { spans: this.result, judged: [], whole: true };
   }
 
   /** The answer to a question about the whole sentence. */

@@ -61,7 +61,7 @@ export class Export {
           { class: "download", href, download: true },
           icon("down"),
           el("b", {}, format.title ?? format.name),
-          el("small", {}, format.suffix ?? format.name),
+          el("small", {}, format.note),
         ),
       );
     });

@@ -14,6 +14,7 @@ const KEYS = [
   [["Ctrl Z", "Backspace"], "Undo, even answers that are already saved"],
   [["Ctrl Y"], "Redo"],
   [["Esc"], "Leave a selection or the whole sentence"],
+  [["/"], "Find a label by its name"],
   [["?"], "This help"],
 ];
 
@@ -27,7 +28,7 @@ function table(rows) {
 
 export function openHelp() {
   if (document.querySelector("dialog")) return;
-  const labels = project.labels.map((label) => [[label.key || "–"], label.name]);
+  const labels = project.labels.map((label) => [[label.key ?? "/"], label.name]);
   if (project.task === "spans") labels.push([["0"], `${labelName(null)}: not an entity`]);
   const keysOn = el("input", {
     type: "checkbox",

@@ -24,10 +24,10 @@ export class LabelBar {
         {
           type: "button",
           class: `label ${label.color}`,
-          "aria-keyshortcuts": label.key,
+          "aria-keyshortcuts": label.key ?? "/",
           on: { click: () => this.onpick(label.name) },
         },
-        label.key ? key(label.key) : null,
+        key(label.key ?? "/"),
         name,
         p,
         bar,

@@ -44,6 +44,22 @@ export class Labels {
   }
 
   show() {
+    const focused = this.focused();
+    this.build();
+    focused();
+  }
+
+  /** Remembers what has the focus; gives a function that focuses it again, by its name or place. */
+  focused() {
+    const all = () => [...this.body.querySelectorAll("input, select, button")];
+    const at = all().indexOf(document.activeElement);
+    const name = document.activeElement?.getAttribute("aria-label");
+    return () => {
+      if (at >= 0) (all().find((node) => name && node.getAttribute("aria-label") === name) ?? all()[at])?.focus();
+    };
+  }
+
+  build() {
     const add = el("input", { name: "name", required: true, autocomplete: "off", "aria-label": "Name of a new label" });
     const form = el(
       "form",
@@ -176,7 +192,7 @@ export class Labels {
     const invite = async (event) => {
       event.preventDefault();
       try {
-        await post("/api/annotators", { name: name.value.trim() }, null);
+        await post("/api/annotators", { name: name.value.trim() });
         await Promise.all([loadState(), this.loadPeople()]);
       } catch (error) {
         toast(error.message, true);

@@ -177,9 +177,10 @@ export class Model {
     const why = await get("/api/explain", { sequence: this.row.sequence, token });
     if (this.token !== token) return;
     const word = this.sentence.texts[token];
-    const line = `“${word}” is ${labelName(why.guess)} (${chance(why.p)}) rather than ${labelName(why.against)}, by ${why.score.toFixed(2)}:`;
+    const first = `“${word}”`;
+    const line = `${first} is ${labelName(why.guess)} (${chance(why.p)}) rather than ${labelName(why.against)}, by ${why.score.toFixed(2)}:`;
     this.reasons.replaceChildren(
-      el("p", { dir: "auto" }, line),
+      el("p", {}, el("bdi", {}, first), line.slice(first.length)),
       weights(why.terms.map((term) => [term.name, term.value])),
     );
     announce(line);

@@ -55,6 +55,7 @@ function progressCard({ labelled, remaining, questions, seconds_per_question: se
     bar(all ? labelled.tokens / all : 0, "thick"),
     row("Words", count(labelled.tokens), `${count(remaining.tokens)} left`),
     row("Sentences", count(labelled.sentences), `${count(remaining.sentences)} left`),
+    labelled.partial > 0 && row("Partly labelled", count(labelled.partial), "of these"),
   );
 }
 

@@ -2,8 +2,8 @@
 
 import { get, post } from "./api.js";
 import { toast } from "./announce.js";
-import { button, chance, el } from "./dom.js";
-import { edit, empty, frame, pager, status, still } from "./rows.js";
+import { button, chance, el, refocus } from "./dom.js";
+import { edit, empty, frame, pager, Past, status, still } from "./rows.js";
 import { colorOf, labelName } from "./state.js";
 import { tell } from "./tabs.js";
 import { overlap, phrase, withSpan } from "./text.js";
@@ -26,6 +26,12 @@ export class Review {
         "Labels that people gave and the model finds unlikely, the most unlikely first. Some are mistakes; some are what the model has yet to learn.",
       ),
     );
+    this.past = new Past(() => this.load(this.page));
+    this.node.prepend(this.past.node);
+  }
+
+  key(event) {
+    return this.past.key(event);
   }
 
   open() {
@@ -34,7 +40,9 @@ export class Review {
 
   async load(page) {
     this.page = page;
+    const ask = (this.asked = (this.asked ?? 0) + 1);
     const found = await get("/api/review", { page });
+    if (ask !== this.asked) return; // a later state is under way
     const rows = found.rows.map((row) => this.row(row));
     this.body.replaceChildren(
       ...(rows.length
@@ -49,14 +57,15 @@ export class Review {
     const people = () => row.spans.filter((span) => span.by !== "model");
     // What is settled goes at once; the model's own opinion follows later.
     const settle = async (doubt, spans, confirm) => {
+      this.at = entry;
       const labels = spans.filter((s) => s.label !== null).map(({ start, end, label }) => ({ start, end, label }));
       if (!(await this.save(row, labels, confirm))) return;
       row.spans = spans;
       const settled = confirm ? [] : doubt.model;
       row.doubts = row.doubts.filter((other) => other !== doubt && !settled.some((span) => overlap(span, other)));
-      if (row.doubts.length) return draw();
-      entry.remove();
-      if (!this.body.querySelector(".entry")) await this.load(0);
+      if (row.doubts.length) draw();
+      else await this.leave(entry);
+      refocus(this.at?.querySelector(".doubt button"));
     };
     const line = (doubt) => {
       const { start, end, said, model, p_model: p } = doubt;
@@ -96,10 +105,18 @@ export class Review {
     return entry;
   }
 
+  /** Takes away what has been settled; what follows it is the next place. */
+  async leave(entry) {
+    this.at = entry.nextElementSibling ?? entry.previousElementSibling;
+    entry.remove();
+    if (!this.body.querySelector(".entry")) await this.load(0);
+  }
+
   async save(row, labels, confirm) {
     try {
       const reply = await post(`/api/sequence/${row.sequence}`, { labels, judged: row.judged, confirm });
       tell(reply.event);
+      this.past.update(reply);
       toast(confirm ? "Kept" : "Changed");
       return true;
     } catch (error) {
@@ -109,6 +126,10 @@ export class Review {
   }
 
   async edit(row, entry) {
-    if (await edit(row.sequence)) entry.remove();
+    const reply = await edit(row.sequence);
+    if (!reply) return;
+    this.past.update(reply);
+    await this.leave(entry);
+    refocus(this.at?.querySelector(".doubt button"));
   }
 }

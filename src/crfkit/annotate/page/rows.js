@@ -2,11 +2,12 @@
 
 import { get, post } from "./api.js";
 import { announce, toast } from "./announce.js";
-import { button, chance, count, dialog, el, key, many } from "./dom.js";
+import { button, chance, count, dialog, el, icon, key, many, refocus } from "./dom.js";
 import { Editor } from "./editor.js";
+import { findLabel } from "./find.js";
 import { LabelBar } from "./labelbar.js";
 import { Sentence } from "./sentence.js";
-import { colorOf, labelName, project, tagWidth } from "./state.js";
+import { colorOf, labelName, note, project, tagWidth } from "./state.js";
 import { tell } from "./tabs.js";
 
 /** A sentence to look at. */
@@ -25,6 +26,44 @@ export function still(row, spans = row.spans, differ = []) {
 }
 
 export const STATUS = { labelled: "labelled", partial: "partly labelled", open: "not labelled" };
+
+/** Undo and redo of what was saved; again() shows the view anew. */
+export class Past {
+  constructor(again) {
+    this.again = again;
+    const act = (way, text, keys) => button([icon(way), text, key(keys)], () => this.go(way));
+    this.buttons = { undo: act("undo", "Undo", "Ctrl Z"), redo: act("redo", "Redo", "Ctrl Y") };
+    this.node = el("div", { class: "past", role: "group", "aria-label": "Undo and redo" }, ...Object.values(this.buttons));
+    this.update();
+  }
+
+  update(reply = {}) {
+    note(reply);
+    for (const [way, node] of Object.entries(this.buttons)) node.disabled = !project[way];
+  }
+
+  async go(way) {
+    try {
+      const reply = await post(`/api/${way}`, {});
+      tell(reply.event);
+      this.update(reply);
+      const what = reply.of.kind === "answer" ? "the answer to" : "the labels of";
+      toast(`${way === "undo" ? "Undone" : "Redone"}: ${what} sentence ${reply.of.sequence + 1}`);
+      await this.again();
+      refocus();
+    } catch (error) {
+      toast(error.message, true);
+    }
+  }
+
+  /** Handles a key; whether it was one of these. */
+  key(event) {
+    const pressed = event.key.toLowerCase();
+    if (!(event.ctrlKey || event.metaKey) || !["z", "y"].includes(pressed)) return false;
+    this.go(pressed === "y" || event.shiftKey ? "redo" : "undo");
+    return true;
+  }
+}
 
 /** Previous and next page. */
 export function pager({ page, pages, total }, noun, go) {
@@ -52,10 +91,12 @@ export async function edit(i, { spans = null, title = `Sentence ${i + 1}`, path 
       info.replaceChildren("Chosen: ", el("b", { dir: "auto" }, editor.words().slice(0, 60)));
     };
     const save = async () => {
+      if (editor.missing() >= 0) return toast("Every word needs a label; this one has none yet.", true);
       try {
         const labels = editor.result.map(({ start, end, label }) => ({ start, end, label }));
         const reply = await post(path, { labels });
         tell(reply.event);
+        note(reply);
         toast("Saved");
         resolve(reply);
         box.close();
@@ -83,6 +124,7 @@ export async function edit(i, { spans = null, title = `Sentence ${i + 1}`, path 
       history(row),
     );
     box.classList.add("wide");
+    box.leave = () => !editor.corrections || confirm("Leave without saving this sentence?");
     box.addEventListener("keydown", (event) => {
       if (event.target.closest("button, select, input") && ["Enter", " "].includes(event.key)) return;
       const ctrl = event.ctrlKey || event.metaKey;
@@ -90,6 +132,7 @@ export async function edit(i, { spans = null, title = `Sentence ${i + 1}`, path 
       else if (ctrl && event.key === "y") editor.redo();
       else if (ctrl || event.altKey) return;
       else if (event.key === "Enter") save();
+      else if (event.key === "/") findLabel((label) => editor.pick(label));
       else if (!editor.key(event)) return;
       event.preventDefault();
     });

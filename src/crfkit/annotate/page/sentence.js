@@ -6,6 +6,9 @@ import { cutter, direction } from "./text.js";
 
 let numbered = 0;
 
+/** Characters that change the direction of text do so only within their word. */
+const isolated = (word) => (/[\u202A-\u202E\u2066-\u2069]/.test(word) ? " isolated" : "");
+
 export class Sentence {
   /** onselect(start, end, finished, tapped) is called while the pointer marks words. */
   constructor({ name = "Sentence", onselect = null, small = false } = {}) {
@@ -35,9 +38,10 @@ export class Sentence {
     this.texts = tokens.map(([start, end]) => cut(start, end));
     const role = this.onselect ? "option" : null;
     this.words = this.texts.map((word, t) =>
-      el("span", { class: "w", role, id: role && `${this.id}-${t}`, data: { t } }, word),
+      el("span", { class: `w${isolated(word)}`, role, id: role && `${this.id}-${t}`, data: { t } }, word),
     );
     this.gaps = tokens.slice(1).map(([start], t) => el("span", { class: "g" }, cut(tokens[t][1], start)));
+    this.apart = this.texts.map(isolated);
     const parts = [];
     if (tokens.length && tokens[0][0] > 0) parts.push(cut(0, tokens[0][0]));
     this.words.forEach((word, t) => parts.push(word, ...(this.gaps[t] ? [this.gaps[t]] : [])));
@@ -52,9 +56,10 @@ export class Sentence {
    * chosen is the range that keys and buttons act on.
    */
   paint(spans, chosen = null) {
-    const words = this.words.map(() => ["w"]);
+    const words = this.words.map((_, t) => [`w${this.apart[t]}`]);
     const gaps = this.gaps.map(() => ["g"]);
     const tags = this.words.map(() => null);
+    const inside = this.words.map(() => "");
     for (const span of spans) {
       const names = ["in", span.kind, span.label === null ? "outside" : `c${span.color ?? 0}`];
       for (let t = span.start; t < span.end; t++) {
@@ -63,7 +68,9 @@ export class Sentence {
       }
       words[span.start].push("first");
       words[span.end - 1].push("last");
-      tags[span.start] = { text: span.tag ?? span.label ?? "", alone: span.end - span.start === 1 };
+      const text = span.tag ?? span.label ?? "";
+      tags[span.start] = { text, alone: span.end - span.start === 1 };
+      inside.fill(text, span.start + 1, span.end);
     }
     if (chosen) {
       for (let t = chosen.start; t < chosen.end; t++) {
@@ -73,7 +80,7 @@ export class Sentence {
       words[chosen.start].push("chosen-first");
       words[chosen.end - 1].push("chosen-last");
     }
-    this.words.forEach((node, t) => this.dress(node, words[t].join(" "), tags[t], t));
+    this.words.forEach((node, t) => this.dress(node, words[t].join(" "), tags[t], inside[t], t));
     this.gaps.forEach((node, t) => (node.className = gaps[t].join(" ")));
     if (this.onselect) {
       if (chosen) this.node.setAttribute("aria-activedescendant", `${this.id}-${chosen.end - 1}`);
@@ -81,7 +88,7 @@ export class Sentence {
     }
   }
 
-  dress(node, name, tag, t) {
+  dress(node, name, tag, inside, t) {
     if (node.className !== name) node.className = name;
     if (tag?.text) node.dataset.tag = tag.text;
     else delete node.dataset.tag;
@@ -92,6 +99,7 @@ export class Sentence {
     if (!this.onselect) return;
     node.setAttribute("aria-selected", node.classList.contains("chosen"));
     if (tag?.text) node.setAttribute("aria-label", `${this.texts[t]}, ${tag.text}`);
+    else if (inside) node.setAttribute("aria-label", `${this.texts[t]}, ${inside}, continued`);
     else node.removeAttribute("aria-label");
   }
 
