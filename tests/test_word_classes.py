@@ -264,4 +264,4 @@ def test_command(tmp_path: Path) -> None:
     made = run("classes", "-", "-o", out, "--method", "spectral", "--json", input=text.read_text())
     assert '"words": 8' in made.stdout
     assert "--n-classes" in run("classes", text, "-o", out, "-c", 0, code=2).stderr
-    assert "does not exist" in run("classes", text, "-o", tmp_path / "no" / "file", code=1).stderr
+    assert "does not exist" in run("classes", text, "-o", tmp_path / "no" / "file", code=2).stderr

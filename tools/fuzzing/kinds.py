@@ -614,7 +614,7 @@ KINDS = {
         ),
         Kind(
             "expectations",
-            _foreign(b"word=two\tA:0.7 B:0.2\n# x\n\nlower[0]=cups  B,A>=0.9\n* B<=0.3\n"),
+            _foreign(b"word=two\tA:0.7 B:0.2 C:0.1\n# x\n\nlower[0]=cups  B,A>=0.9\n* B<=0.3\n"),
             repeated(lambda d, r: mutate_lines(d, r, b" ,:<>=")),
             _use_expectations,
             4,

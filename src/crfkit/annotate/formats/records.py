@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -236,24 +236,28 @@ def _prodigy_span(span: Span, found: _Found, record: dict[str, Any], _: Sequence
 _CONTROLS = ("label", "text")
 
 
+def _results(record: dict[str, Any], *kinds: str) -> Iterator[dict[str, Any]]:
+    """The results of Label Studio in a record that have labels."""
+    for listed in map(record.get, kinds):
+        for given in listed if isinstance(listed, list) else ():
+            result = given.get("result") if isinstance(given, dict) else None
+            for x in result if isinstance(result, list) else ():
+                if isinstance(x, dict) and x.get("type") == "labels":
+                    yield x
+
+
 def _controls(records: Iterable[dict[str, Any]]) -> list[str] | None:
     """The names of the controls in the first record of Label Studio that has some."""
     for record in records:
-        for listed in (record.get("annotations"), record.get("predictions")):
-            for result in (x.get("result") for x in listed or () if isinstance(x, dict)):
-                for x in result if isinstance(result, list) else ():
-                    shown = isinstance(x, dict) and x.get("type") == "labels"
-                    names = [x.get("from_name"), x.get("to_name")] if shown else []
-                    if names and all(isinstance(name, str) for name in names):
-                        return names
+        for x in _results(record, "annotations", "predictions"):
+            names = [x.get("from_name"), x.get("to_name")]
+            if all(isinstance(name, str) for name in names):
+                return names
     return None
 
 
 def _label_studio_span(span: Span, found: _Found, record: dict[str, Any], names: Sequence[str] = _CONTROLS) -> Any:
-    results = [a.get("result") for a in record.get("annotations") or [] if isinstance(a, dict)]
-    listed = [x for result in results if isinstance(result, list) for x in result]
-    shown = [x for x in listed if isinstance(x, dict) and x.get("type") == "labels"]
-    first = shown[0] if shown else {}
+    first = next(_results(record, "annotations"), {})
     value = {"start": span.start, "end": span.end, "text": found.text[span.start : span.end], "labels": [span.label]}
     return {
         "id": f"crfkit-{span.start}-{span.end}",

@@ -21,6 +21,8 @@ function figure(value, unit, note) {
   );
 }
 
+const WIDE = 0.3; // an interval that says too little for a number of its own
+
 function accuracyCard({ accuracy }) {
   const { f1, token, questions } = accuracy ?? {};
   const main = f1?.value != null ? f1 : token;
@@ -29,13 +31,16 @@ function accuracyCard({ accuracy }) {
     const seen = questions ? `${questions} so far.` : "None so far.";
     return card("Accuracy", el("p", { class: "quiet" }, `Shown once a few random questions are answered. ${seen}`));
   }
-  const range = `${percent(main.low)} to ${percent(main.high)}`;
+  const range = ({ low, high }) => `${percent(low)} to ${percent(high)}`;
+  const sure = ({ low, high }) => high - low <= WIDE;
   const parts = [
-    figure(percent(main.value, 1), name, `90% interval ${range}`),
-    interval(main, `${name} ${percent(main.value, 1)}, between ${range}`),
+    sure(main)
+      ? figure(percent(main.value, 1), name, `90% interval ${range(main)}`)
+      : figure(range(main), name, "90% interval, narrower with more random questions"),
+    interval(main, `${name} ${percent(main.value, 1)}, between ${range(main)}`),
   ];
   if (main === f1 && token?.value != null) {
-    parts.push(row("Token accuracy", percent(token.value, 1), `${percent(token.low)} to ${percent(token.high)}`));
+    parts.push(row("Token accuracy", ...(sure(token) ? [percent(token.value, 1), range(token)] : [range(token)])));
   }
   const points = accuracy.curve ?? [];
   if (points.length > 1)
