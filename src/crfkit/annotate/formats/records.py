@@ -250,9 +250,9 @@ def _controls(records: Iterable[dict[str, Any]]) -> list[str] | None:
     """The names of the controls in the first record of Label Studio that has some."""
     for record in records:
         for x in _results(record, "annotations", "predictions"):
-            names = [x.get("from_name"), x.get("to_name")]
-            if all(isinstance(name, str) for name in names):
-                return names
+            control, text = x.get("from_name"), x.get("to_name")
+            if isinstance(control, str) and isinstance(text, str):
+                return [control, text]
     return None
 
 
