@@ -36,11 +36,11 @@ function accuracyCard({ accuracy }) {
   const parts = [
     sure(main)
       ? figure(percent(main.value, 1), name, `90% interval ${range(main)}`)
-      : figure(range(main), name, "90% interval, narrower with more random questions"),
+      : figure("not known yet", name, `90% interval ${range(main)}, narrower with more random questions`),
     interval(main, `${name} ${percent(main.value, 1)}, between ${range(main)}`),
   ];
-  if (main === f1 && token?.value != null) {
-    parts.push(row("Token accuracy", ...(sure(token) ? [percent(token.value, 1), range(token)] : [range(token)])));
+  if (main === f1 && token?.value != null && sure(token)) {
+    parts.push(row("Token accuracy", percent(token.value, 1), range(token)));
   }
   const points = accuracy.curve ?? [];
   if (points.length > 1)
