@@ -473,8 +473,10 @@ def kill_all(client: Client) -> None:
         os.kill(nanny.pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("when", ["reading", "encoding", "evaluating"])
-def test_all_workers_lost_at_once_change_nothing(client: Client, pairs: Pairs, tmp_path: Path, when: str) -> None:
+@pytest.mark.parametrize("when", ["reading", "encoding", "gathering", "evaluating"])
+def test_all_workers_lost_at_once_change_nothing(
+    client: Client, pairs: Pairs, tmp_path: Path, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client.wait_for_workers(2, timeout=60)
     right = fitted(None, bag(pairs, 4), crf()).weights_
 
@@ -495,8 +497,16 @@ def test_all_workers_lost_at_once_change_nothing(client: Client, pairs: Pairs, t
         if when == "evaluating" and progress.iteration == 3:
             kill_all(client)
 
+    def gather(self: ClusterEngine, futures: Any) -> list[Any]:
+        monkeypatch.undo()
+        kill_all(client)
+        time.sleep(0.05)  # the scheduler knows by now
+        return self._gather(futures)
+
     killer = threading.Thread(target=kill, daemon=True)
-    if when != "evaluating":
+    if when == "gathering":
+        monkeypatch.setattr(ClusterEngine, "_gather", gather)
+    elif when != "evaluating":
         killer.start()
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

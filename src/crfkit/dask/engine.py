@@ -138,6 +138,12 @@ class ClusterEngine:
             time.sleep(_LOOK)
         return found
 
+    def _require_homes(self) -> None:
+        """Raises that workers were lost if the home of a partition is not there."""
+        workers = self._workers()
+        if not all(home in workers for home in self.homes.values()):
+            raise _WorkersLost
+
     def _settle(self, which: Iterable[int]) -> None:
         """Gives partitions a home: neighbours on the same worker, as many as it has threads for."""
         which, workers = sorted(which), self._workers()
@@ -292,9 +298,7 @@ class ClusterEngine:
                 self._check()
                 if shown is not None:
                     self.tell(what, sum(f.status == "finished" for f in shown.values()), self.n)
-                workers = self._workers()
-                if not all(home in workers for home in self.homes.values()):
-                    raise _WorkersLost from None
+                self._require_homes()
             except CancelledError:
                 self._check()
                 raise _WorkersLost from None
@@ -303,13 +307,20 @@ class ClusterEngine:
                 self._raise(future)
 
     def _gather(self, futures: Sequence[Any]) -> list[Any]:
+        """What they hold; Dask waits without end for some that are lost between wait() and this."""
         from distributed.scheduler import KilledWorker
 
-        try:
-            return list(self.client.gather(list(futures), direct=True))
-        except (OSError, KilledWorker, CancelledError) as e:
-            self._check()
-            raise _WorkersLost from e
+        seconds = 2.0
+        while True:
+            get = partial(self.client.gather, list(futures), direct=True, asynchronous=True)
+            try:
+                return list(self.client.sync(get, callback_timeout=seconds))
+            except TimeoutError:
+                self._require_homes()
+                seconds *= 2
+            except (OSError, KilledWorker, CancelledError) as e:
+                self._check()
+                raise _WorkersLost from e
 
     def _raise(self, future: Any) -> None:
         """Why something is not there."""
