@@ -917,6 +917,7 @@ def test_focus_stays_in_the_view(visit: Open, news: Any) -> None:
         until(lambda: page.evaluate(focus) == "Edit sentence 4")
         page.goto(f"{served.server.base}/#labels")
         ready(page, "labels")
+        page.keyboard.press("x")  # not in a field
         page.get_by_label("Name of PER").fill("HUMAN")
         page.keyboard.press("Tab")
         until(lambda: page.evaluate(focus) == "Key of HUMAN")

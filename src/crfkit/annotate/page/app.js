@@ -78,7 +78,8 @@ async function route() {
   main.replaceChildren(next.node);
   scrollTo(0, 0);
   await open(next);
-  if (view === next && known !== "ask") next.node.querySelector("h1")?.focus({ preventScroll: true });
+  if (view !== next || known === "ask" || next.node.contains(document.activeElement)) return;
+  next.node.querySelector("h1")?.focus({ preventScroll: true });
 }
 
 async function open(next) {

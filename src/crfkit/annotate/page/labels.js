@@ -107,7 +107,7 @@ export class Labels {
       value: label.key ?? "",
       maxlength: 1,
       "aria-label": `Key of ${label.name}`,
-      on: { change: (event) => this.key(label, event.target) },
+      on: { change: (event) => this.rekey(label, event.target) },
     });
     const merge =
       project.labels.length > 1 &&
@@ -217,7 +217,7 @@ export class Labels {
     if (!to || !(await this.change({ rename: { from: label.name, to } }))) field.value = label.name;
   }
 
-  async key(label, field) {
+  async rekey(label, field) {
     const value = field.value.trim();
     const taken = project.labels.find((other) => other !== label && other.key === value);
     if (!value || RESERVED.includes(value) || taken) {
