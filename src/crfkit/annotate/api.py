@@ -25,23 +25,21 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 _SPAN = c.record({"start": c.whole(), "end": c.whole(), "label": c.maybe(c.text(least=1))}, everywhere=c.flag)
 _KEY = c.text(100, least=8)
+_WHICH = {"key": _KEY, "sequence": c.whole()}
+_SAID: dict[str, Any] = {
+    "question": c.text(),
+    "spans": c.several(_SPAN),
+    "judged": c.several(c.pair),
+    "whole": c.flag,
+}
+DRAFT = c.record(_WHICH, **_SAID)
 ANSWER = c.record(
-    {"key": _KEY, "sequence": c.whole()},
-    question=c.text(),
-    spans=c.several(_SPAN),
-    judged=c.several(c.pair),
-    whole=c.flag,
+    _WHICH,
+    **_SAID,
     skip=c.flag,
     seconds=c.number(),
     keys=c.whole(),
     corrections=c.whole(),
-)
-DRAFT = c.record(
-    {"key": _KEY, "sequence": c.whole()},
-    question=c.text(),
-    spans=c.several(_SPAN),
-    judged=c.several(c.pair),
-    whole=c.flag,
 )
 SETTLE = c.record({"labels": c.several(_SPAN), "key": _KEY})
 EDIT = c.record({"labels": c.several(_SPAN), "key": _KEY}, judged=c.several(c.pair), confirm=c.flag)
