@@ -148,6 +148,12 @@ def test_raw_text_comes_back(tmp_path_factory: Any, text: str, bom: str, by_line
     assert kept == "".join(text.removeprefix("\ufeff").split())
 
 
+def test_json_of_one_long_line(tmp_path: Path) -> None:
+    data = b"[" + b" " * (17 << 20) + b'{"text": "a b", "spans": [{"start": 0, "end": 1, "label": "X"}]}]'
+    (doc,) = read(tmp_path, "x.json", data)
+    assert doc.text == "a b"
+
+
 def test_lines_are_sentences_where_that_is_said(tmp_path: Path) -> None:
     text = "Go. Stop!\nNow\nor never.\n"
     assert [d.words for d in read(tmp_path, "a.txt", text.encode(), by_line=True)] == [

@@ -175,6 +175,13 @@ def test_what_has_no_beams() -> None:
     for how in (Perceptron(), PassiveAggressive(), AROW(), SAG(), SMD()):
         with pytest.raises(ValueError, match="does not support beams"):
             how.minimize(f)
+    higher = objective(X, y, order=2)
+    for how in (Perceptron(), PassiveAggressive(), AROW(), SAG(), SMD()):
+        with pytest.raises(ValueError, match="does not support orders"):
+            how.minimize(higher)
+    for name, how_to in (("sag", (0.1, 1)), ("smd", (0.1, 0.1, 0.9, 0.1, 1.0, 2))):
+        with pytest.raises(ValueError, match=f"'{name}' cannot be used within beams, nor for models of a higher order"):
+            getattr(higher.native, name)(np.arange(3), *how_to)
     for algorithm in ("smd", "sag", "pa", "ap", "arow", "newton-cg"):
         with pytest.raises(ValueError, match=r"'beam' of CRF must be None .* 'lbfgs', 'sgd', 'adagrad'"):
             CRF(algorithm=algorithm, beam=FixedSize(2)).fit([["a"]], [["A"]])

@@ -538,7 +538,7 @@ def test_tag_entities_of_raw_text(tmp_path: Path) -> None:
     assert rows(tagged) == [["Anna", "B-PER"], ["Lee", "I-PER"], ["ran", "O"], [".", "O"]]
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"caf\xe9 au lait\n")
-    assert "bad.txt: not valid UTF-8" in run("tag", "-m", tmp_path / "model", bad, "--text", code=1).stderr
+    assert "bad.txt:1: not valid UTF-8" in run("tag", "-m", tmp_path / "model", bad, "--text", code=1).stderr
     many = "Anna Lee ran. Bob left.\r\n\n" * 3000  # more than is read at a time
     out = run("tag", "-m", tmp_path / "model", "--text", "--lines", "--entities", "-q", input=many)
     records = [json.loads(line) for line in out.stdout.splitlines()]

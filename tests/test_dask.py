@@ -339,6 +339,10 @@ def test_several_block_files_are_as_one(pairs: Pairs, tmp_path: Path, bits: int 
     assert found.predict(X[:20]) == right.predict(X[:20])
     cut = [crfkit.data.Blocks(tmp_path / f"cut{k}.blocks") for k in range(2)]
     assert crf().fit(cut).model_.params["min_freq"] == 3
+    others = crfkit.CRF(n_jobs=1, hash_bits=8 if bits is None else None)
+    files.append(others.encode(X, y, tmp_path / "others.blocks"))
+    with pytest.raises(ValueError, match=r"others.blocks: its features are not those of .*0.blocks"):
+        crf().fit(files)
     one, same = crfkit.CRF(max_iter=8, n_jobs=1).fit(cut[1]), crf().fit(cut[1])
     assert (same.weights_ == one.weights_).all()
     assert {name: same.model_.params[name] for name in ("features", "hash_bits", "min_freq")} == {

@@ -280,14 +280,17 @@ def test_spans_and_tokens_that_do_not_agree() -> None:
     assert from_spans(["350ml milk"], [[(0, 3, "QTY")]], widen=True).y == [["B-QTY", "O"]]
     with pytest.raises(ValueError, match="overlaps another, or shares a token"):
         from_spans(["350ml milk"], [[(0, 3, "QTY"), (3, 5, "UNIT")]], widen=True)
-    for spans, words in (
+    wrong: list[tuple[Any, str]] = [
         ([(0, 99, "A")], "there is no span 0 to 99: the text has 4 characters"),
         ([(1, 1, "A")], "there is no span"),
         ([(0, 2)], "must be"),
         ([{"start": 0}], "must be"),
         ([(0, 4, None)], "label of a span must be a str"),
         ([(1, 2, "A")], "holds no token"),
-    ):
+        ([("0", 2, "A")], "must be"),
+        (None, "text 0: spans must be a list"),
+    ]
+    for spans, words in wrong:
         with pytest.raises(ValueError, match=words):
             from_spans(["a  b"], [spans])
     with pytest.raises(ValueError, match="same length"):

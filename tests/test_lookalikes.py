@@ -237,6 +237,11 @@ def test_calibration_of_l2sgd() -> None:
     data = random_data(3)
     tiny = {"calibration.eta": 1e-7, "calibration.candidates": 1, "calibration.max_trials": 1}
     assert losses("l2sgd", data, max_iterations=1, **tiny)[0] > losses("l2sgd", data, max_iterations=1)[0]
+    for wrong in ({"calibration.rate": 0.0}, {"calibration.rate": 1.0}, {"calibration.eta": 0.0}):
+        with pytest.raises(ValueError, match=r"'calibration.eta' must be > 0 and 'calibration.rate' > 1"):
+            losses("l2sgd", data, max_iterations=1, **wrong)
+    with pytest.raises(ValueError, match="training diverged in pass 1: use a smaller step"):
+        losses("l2sgd", data, max_iterations=1, **{"calibration.eta": 1e30})
 
 
 def test_the_norm_of_pa_is_that_of_the_weights_before_they_are_averaged() -> None:

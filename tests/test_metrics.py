@@ -12,7 +12,7 @@ from seqeval.metrics import classification_report, f1_score
 from seqeval.metrics.sequence_labeling import get_entities
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from crfkit import metrics
+from crfkit import SegmentCRF, metrics
 
 BIO = ["O", "B-X", "I-X", "B-Y", "I-Y"]
 BIOES = [*BIO, "E-X", "S-X", "E-Y", "S-Y"]
@@ -140,6 +140,9 @@ def test_scorers() -> None:
         metrics.accuracy_scorer(Copy(), y_pred, y_true, sample_weight=[1])
     with pytest.raises(ValueError, match="must be known"):
         metrics.f1_scorer(Copy(), y_pred, [["B-X", None], ["O"]])
+    X, spans = [["a", "b", "c"]] * 2, [[(0, 2, "X")]] * 2
+    crf = SegmentCRF().fit(X, spans)
+    assert crf.score(X, spans) == metrics.accuracy_scorer(crf, X, spans) == metrics.f1_scorer(crf, X, spans) == 1.0
 
 
 def test_lengths_must_fit() -> None:

@@ -362,6 +362,17 @@ def test_texts_shorter_than_the_longest_segment_are_looked_up() -> None:
     assert crf.predict([[]]) == [[]]
 
 
+def test_words_whose_lower_case_is_not_that_of_their_letters() -> None:
+    X = [["η", "ΟΔΟΣ", "x"], ["οδοσ", "x"], ["İstanbul", "x"]]
+    y = [["O", "B-A", "O"], ["B-A", "O"], ["B-A", "O"]]
+    rule = SegmentFeatures(dictionary=False, seen=True, gazetteers={"street": ["ΟΔΟΣ", "İstanbul"]})
+    crf = SegmentCRF(segments=rule).fit(X, y)
+    assert crf.predict(X) == y
+    for i, word in ((0, "ΟΔΟΣ"), (1, "οδοσ"), (2, "İstanbul")):
+        found = [d for d in crf.explain(X[i]) if d.token == word]
+        assert "street" in str(found[0].contributions)
+
+
 def test_what_is_looked_up_does_not_depend_on_the_longest_length(monkeypatch: pytest.MonkeyPatch) -> None:
     add, times = Found.add, 0
 

@@ -188,6 +188,12 @@ def confusion(y_true: Labels, y_pred: Labels) -> tuple[list[Any], NDArray[np.int
     return labels, counts
 
 
+def _as_predicted(estimator: Any, X: Any, y: Labels) -> Labels:
+    """Labels as the estimator writes them, if it has a way of its own: spans, or tags of another scheme."""
+    rewritten: Labels = estimator.as_predicted(y, X) if hasattr(estimator, "as_predicted") else y
+    return rewritten
+
+
 def accuracy_scorer(estimator: Any, X: Any, y: Labels, sample_weight: ArrayLike | None = None) -> float:
     """Token accuracy of an estimator's predictions, for ``scoring=`` of scikit-learn's searches.
 
@@ -198,9 +204,7 @@ def accuracy_scorer(estimator: Any, X: Any, y: Labels, sample_weight: ArrayLike 
     >>> accuracy_scorer(CRF().fit(X, y), X, y)
     1.0
     """
-    if hasattr(estimator, "as_predicted"):  # SegmentCRF, whose tags are of one scheme
-        y = estimator.as_predicted(y)
-    return token_accuracy(y, estimator.predict(X), sample_weight)
+    return token_accuracy(_as_predicted(estimator, X, y), estimator.predict(X), sample_weight)
 
 
 def f1_scorer(estimator: Any, X: Any, y: Labels, sample_weight: ArrayLike | None = None) -> float:
@@ -215,7 +219,7 @@ def f1_scorer(estimator: Any, X: Any, y: Labels, sample_weight: ArrayLike | None
     >>> f1_scorer(CRF().fit(X, y), X, y)
     1.0
     """
-    found = estimator.predict(X)
+    found, y = estimator.predict(X), _as_predicted(estimator, X, y)
     _check(y, found)
     labels = {label for rows in (y, found) for row in rows for label in row}
     if labels - {"O"} and not _are_chunks(labels):

@@ -34,8 +34,8 @@ void parallel_for(i64 n_tasks, int n_threads, const Poll& poll, FunctionRef<void
   threads.reserve(std::max(0, n_threads - 1));
   try {
     for (int t = 1; t < n_threads; ++t) threads.emplace_back(work, t);
-  } catch (const std::system_error&) {
-    // the system gives no more threads: those there are do all the tasks
+  } catch (const std::exception&) {
+    // the system gives no more threads, or no memory for them: those there are do all the tasks
   }
   work(0);
   for (std::thread& t : threads) t.join();

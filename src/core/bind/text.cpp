@@ -389,7 +389,8 @@ void bind_encoder(nb::module_& m) {
       .def(
           "pruned",
           [](const Self& self, In<u8, 1> state, In<u8, 1> edge) {
-            return self.pruned(to_vector<u8>(state), to_vector<u8>(edge));
+            const std::vector<u8> keep_state = to_vector<u8>(state), keep_edge = to_vector<u8>(edge);
+            return unlocked([&] { return self.pruned(keep_state, keep_edge); });
           },
           "keep_state"_a, "keep_edge"_a)
       .def_prop_ro("memory", &Self::memory)

@@ -167,8 +167,8 @@ class OnlineBeam {
     const i64 at = i * stride_;
     Vec high = S::splat(-kInf);
     for (i64 k = 0; k < stride_; k += W) {
-      const Vec plain = S::load(v_ + at + k) * scale_ + S::load(forbidden_.data() + at + k);
-      const Vec x = d_.own_steps ? S::load(step_.data() + at + k) : plain;
+      const Vec x = d_.own_steps ? S::load(step_.data() + at + k)
+                                 : S::load(v_ + at + k) * scale_ + S::load(forbidden_.data() + at + k);
       S::store(out + k, x);
       high = S::max(high, x);
     }

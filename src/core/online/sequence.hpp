@@ -72,6 +72,7 @@ class OnlineSequence {
     if (criterion) beam_->criterion = *criterion;
     if (v_) beam_->prepare(v_, scale_);
   }
+  bool sparse() const { return beam_.has_value(); }
   BeamTally tally() const { return beam_ ? beam_->tally : BeamTally(); }
 
   double weight(i64 s) const { return d_.seq_weight.empty() ? 1.0 : d_.seq_weight[s]; }

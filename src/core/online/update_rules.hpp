@@ -206,6 +206,7 @@ class Trainer final : public OnlineTrainer<T> {
     const FlushDenormals flush;
     entropy_ = 0;
     if (d_.own_steps) throw Error("'sag' cannot be used where transitions look at the input");
+    refuse_sparse("sag");
     const i64 n_seq = d_.n_seq(), pairs = n_ * stride_;
     if (stored_nodes_.data() == nullptr) {
       stored_nodes_.assign(d_.gold.size() * stride_ + 1, T(0));
@@ -284,6 +285,7 @@ class Trainer final : public OnlineTrainer<T> {
   double smd(Order order, const Smd& how, const Poll& poll) override {
     const FlushDenormals flush;
     entropy_ = 0;
+    refuse_sparse("smd");
     if (rate_.data() == nullptr) {
       fresh(trail_);
       first_rates(how.eta0);
@@ -321,6 +323,11 @@ class Trainer final : public OnlineTrainer<T> {
   }
 
  private:
+  // Where a method needs derivatives of all labels.
+  void refuse_sparse(const char* method) {
+    if (sequence_.sparse())
+      throw Error("'" + std::string(method) + "' cannot be used within beams, nor for models of a higher order");
+  }
   // f(name, part, how many numbers it has if there are any) of all that a pass leaves to the next
   template <class F>
   void each_part(F f) {

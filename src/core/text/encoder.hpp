@@ -151,6 +151,7 @@ class TemplateEncoder {
   void append_leaves(std::string& out, int node, u32 value) const;  // so that other values have other texts
   void check_text() const;
   void know_names();
+  void collect_names(std::vector<StringTable>& by_name, std::vector<std::vector<u32>>& named) const;
   u32 add_attribute(int cls, u32 value);
   u32 value_of(int node, const std::vector<std::string_view>& pieces, std::size_t& next);
   u32 leaf_value(int node, std::string_view s, bool grow);

@@ -225,13 +225,18 @@ void TemplateEncoder::know_names() {
   if (names_known_) return;
   names_known_ = true;
   if (by_name_.empty()) return;
+  collect_names(by_name_, named_);
+}
+
+void TemplateEncoder::collect_names(std::vector<StringTable>& by_name, std::vector<std::vector<u32>>& named) const {
   check_text();
+  std::string value;
   each_attribute([&](int c, u32 v, u32 a) {
     const Class& cls = classes_[c];
     if (cls.same_text < 0) return;
-    std::string value;
+    value.clear();
     append_value(value, cls.node, v);
-    if (by_name_[cls.same_text].add(value) == named_[cls.same_text].size()) named_[cls.same_text].push_back(a);
+    if (by_name[cls.same_text].add(value) == named[cls.same_text].size()) named[cls.same_text].push_back(a);
   });
 }
 
@@ -247,7 +252,6 @@ std::vector<std::string> TemplateEncoder::names(bool edge) const {
 TemplateEncoder TemplateEncoder::pruned(const std::vector<u8>& keep_state, const std::vector<u8>& keep_edge) const {
   const std::vector<u8>* keep[2] = {&keep_state, &keep_edge};
   std::vector<u32> renumbered[2];
-  if (shares_names()) check_text();
   TemplateEncoder out(nodes_, templates_, pad_);
   for (int kind = 0; kind < 2; ++kind) {
     if (keep[kind]->size() != n_attributes_[kind]) throw Error("the marks of what to keep have the wrong size");
@@ -275,26 +279,29 @@ TemplateEncoder TemplateEncoder::pruned(const std::vector<u8>& keep_state, const
     }
     return to;
   };
-  std::vector<std::pair<int, u32>> places[2];  // of each attribute that stays: a class and its value
-  std::vector<std::tuple<bool, u32, int, std::string, u32>> several;  // and where there may be several, their leaves
+  std::vector<std::pair<int, u32>> places[2];            // of each attribute that stays: a class and its value
+  std::vector<std::tuple<bool, u32, int, u32>> several;  // and where there may be several
   for (const bool edge : {false, true}) places[edge].resize(out.n_attributes_[edge], {-1, 0});
   each_attribute([&](int c, u32 v, u32 a) {
     const bool edge = classes_[c].edge;
     const u32 to = renumbered[edge][a];
     if (to == kNone) return;
-    if (classes_[c].same_text < 0) {
-      places[edge][to] = {c, v};
-    } else {
-      std::string leaves;
-      append_leaves(leaves, classes_[c].node, v);
-      several.push_back({edge, to, c, std::move(leaves), v});
-    }
+    if (classes_[c].same_text < 0) places[edge][to] = {c, v};
+    else several.push_back({edge, to, c, v});
   });
   for (const auto& of_kind : places)
     for (const auto& [c, v] : of_kind)
       if (c >= 0) take(take, classes_[c].node, v);
-  std::sort(several.begin(), several.end());
-  for (const auto& [edge, to, c, leaves, v] : several) take(take, classes_[c].node, v);
+  std::string leaves[2];
+  std::sort(several.begin(), several.end(), [&](const auto& x, const auto& y) {
+    const auto place = [](const auto& z) { return std::tie(std::get<0>(z), std::get<1>(z), std::get<2>(z)); };
+    if (place(x) != place(y)) return place(x) < place(y);
+    for (std::string& s : leaves) s.clear();  // values of one template with one name, which are few: by their leaves
+    append_leaves(leaves[0], classes_[std::get<2>(x)].node, std::get<3>(x));
+    append_leaves(leaves[1], classes_[std::get<2>(y)].node, std::get<3>(y));
+    return leaves[0] < leaves[1];
+  });
+  for (const auto& [edge, to, c, v] : several) take(take, classes_[c].node, v);
   each_attribute([&](int c, u32 v, u32 a) {
     if (renumbered[classes_[c].edge][a] == kNone) return;
     const u32 to = take(take, classes_[c].node, v);

@@ -15,6 +15,8 @@ namespace {
 
 bool is_blank(char c) { return c == ' ' || c == '\t'; }
 
+constexpr u32 kMostStates = kNone / 4;  // of a gazetteer: two bits of a place say more
+
 void require(bool good, const std::string& what) {
   if (!good) throw Error(what);
 }
@@ -32,9 +34,11 @@ void WordTable::find(const StringTable& strings, std::span<const u32> some, u32*
   u64 hash[kBatch];
   while (!some.empty()) {
     const std::span<const u32> batch = some.first(std::min(kBatch, some.size()));
-    for (std::size_t i = 0; i < batch.size(); ++i) words.prefetch(hash[i] = hash_bytes(strings[batch[i]]));
-    for (std::size_t i = 0; i < batch.size(); ++i) words.prefetch_end(hash[i]);
-    for (std::size_t i = 0; i < batch.size(); ++i) words.prefetch_bytes(hash[i]);
+    if (folding != Folding::lower) {  // whose hashes are those of other forms
+      for (std::size_t i = 0; i < batch.size(); ++i) words.prefetch(hash[i] = hash_bytes(strings[batch[i]]));
+      for (std::size_t i = 0; i < batch.size(); ++i) words.prefetch_end(hash[i]);
+      for (std::size_t i = 0; i < batch.size(); ++i) words.prefetch_bytes(hash[i]);
+    }
     for (u32 k : batch) found[k] = find(strings[k]);
     some = some.subspan(batch.size());
   }
@@ -50,7 +54,7 @@ Gazetteer::Gazetteer(WordTable words, Trie trie) : words_(std::move(words)), tri
   const auto& [first, label, last] = trie_;
   const u64 n = label.size();
   const auto check = [](bool good) { require(good, "the phrases of a gazetteer are damaged"); };
-  check(n > 0 && n < kNone / 4 && last.size() == n && first.size() == n + 1 && first[0] == 1 && first[n] == n);
+  check(n > 0 && n < kMostStates && last.size() == n && first.size() == n + 1 && first[0] == 1 && first[n] == n);
   for (u64 s = 0; s < n; ++s) {
     check(first[s] > s && first[s] <= first[s + 1] && last[s] <= 1 && (s == 0 || label[s] < words_.words.size()));
     size_ += last[s];
@@ -146,7 +150,7 @@ void GazetteerBuilder::add(const std::vector<std::string_view>& phrase) {
   for (std::string_view word : phrase)
     flat_.push_back(words_.words.add(lower ? std::string_view(word_form(word, WordForm::lower, 0)) : word));
   ends_.push_back(flat_.size());
-  require(ends_.size() < kNone / 4, "a gazetteer has too many phrases");
+  require(ends_.size() < kMostStates, "a gazetteer has too many phrases");
 }
 
 void GazetteerBuilder::parse(std::string_view text, i64 first_line) {
@@ -201,7 +205,7 @@ Gazetteer GazetteerBuilder::build() {
       while (at < end && words_of(order[at])[depth] == word) ++at;
       trie.label.push_back(word);
       groups.push_back({begin, at, depth + 1});
-      require(groups.size() < kNone, "a gazetteer has too many phrases");
+      require(groups.size() < kMostStates, "a gazetteer has too many phrases");
     }
   }
   trie.first.push_back(static_cast<u32>(groups.size()));

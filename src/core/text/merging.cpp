@@ -1,6 +1,5 @@
 // merging.cpp: attributes of several encoders with the same templates: what they have in common, and one of them all.
 #include <algorithm>
-#include <map>
 
 #include "text/encoder.hpp"
 
@@ -64,23 +63,19 @@ TemplateEncoder::Numbers TemplateEncoder::translate(const TemplateEncoder& other
       }
     }
   }
-  std::map<std::pair<int, std::string>, u32> named;  // attributes that may have several values
-  const auto name_of = [](const TemplateEncoder& x, int c, u32 v) {
-    std::pair<int, std::string> name(x.classes_[c].same_text, {});
-    x.append_value(name.second, x.classes_[c].node, v);
-    return name;
-  };
+  std::vector<StringTable> by_name(by_name_.size());  // attributes that may have several values
+  std::vector<std::vector<u32>> named(named_.size());
   if (shares_names()) {
-    check_text();
+    collect_names(by_name, named);
     other.check_text();
-    each_attribute([&](int c, u32 v, u32 a) {
-      if (classes_[c].same_text >= 0) named.emplace(name_of(*this, c, v), a);
-    });
   }
+  std::string name;
   other.each_attribute([&](int c, u32 v, u32 a) {
-    if (classes_[c].same_text >= 0) {
-      const auto found = named.find(name_of(other, c, v));
-      if (found != named.end()) (classes_[c].edge ? out.edge : out.state)[a] = found->second;
+    if (const int group = classes_[c].same_text; group >= 0) {
+      name.clear();
+      other.append_value(name, other.classes_[c].node, v);
+      const u32 found = by_name[group].find(name);
+      if (found != kNone) (classes_[c].edge ? out.edge : out.state)[a] = named[group][found];
       return;
     }
     const u32 to = value[classes_[c].node][v];

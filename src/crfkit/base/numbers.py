@@ -89,6 +89,16 @@ def tuple_numbers(columns: Sequence[NDArray[Any]], n_labels: int) -> NDArray[np.
     return out + n * n * n * np.uint64(max(0, len(columns) - 3))
 
 
+def tuple_columns(numbers: Any, n_labels: int, length: int) -> list[Any]:
+    """The labels of tuples of this length, oldest first, from their numbers or number.
+
+    >>> tuple_columns(6, 2, 3), tuple_columns(np.array([8, 23], np.uint64), 2, 4)[3].tolist()
+    ([1, 1, 0], [0, 1])
+    """
+    rest = numbers - n_labels**3 * (length - 3)
+    return [rest // n_labels**k % n_labels for k in range(length - 1, -1, -1)]
+
+
 def with_attribute(tuples: NDArray[np.uint64], attribute: NDArray[Any], many: int) -> NDArray[np.uint64]:
     """The numbers of tuples that have a weight with an attribute, -1: with none; ``many``: as by ``n_tuples``.
 

@@ -332,8 +332,11 @@ def _text_pieces(data: str, name: str, entities: bool, by_line: bool) -> Iterato
     """Sentences of raw text, some paragraphs at a time; for entities with the number of characters before them."""
     before, size = 0, 0
     held: list[str] = []
+    number = 0
     try:
-        for line in itertools.chain(map(bytes.decode, read_lines(data)), [""]):
+        for raw in itertools.chain(read_lines(data), [b""]):
+            number += 1
+            line = raw.decode()
             held.append(line)
             size += len(line)
             ends = line.endswith("\n") if by_line else not line.strip()
@@ -343,7 +346,7 @@ def _text_pieces(data: str, name: str, entities: bool, by_line: bool) -> Iterato
                     yield (before, X) if entities else (Columns.from_sequences(X),) * 2
                 before, held, size = before + size, [], 0
     except UnicodeDecodeError as e:
-        raise DataError(f"{name}: not valid UTF-8: {e.reason}") from None
+        raise DataError(f"{name}:{number}: not valid UTF-8: {e.reason}") from None
 
 
 def _write_entities(crf: ChainEstimator, table: Any, X: Any, out: IO[str]) -> None:

@@ -17,6 +17,7 @@ from crfkit.dask.sources import Fields, is_lazy, map_parts, parts_of, require_co
 from crfkit.data.dataset import WeightRules
 from crfkit.estimators.crf import CRF as LocalCRF
 from crfkit.estimators.penalised import Skeleton
+from crfkit.features.rewriting import require_same_features
 from crfkit.training.optimiser import Result
 from crfkit.training.partitions import IterateAveraging, PartitionedObjective
 from crfkit.training.registry import find_algorithm
@@ -119,24 +120,26 @@ class CRF(LocalCRF):
         if not parts:
             raise ValueError("there is no sequence to learn from")
         files = stored(data)
+        require_same_features(files)
         for x in files:
             self._check_features(x)
             self._check_min_freq(x)
         client = current_client()
         make = partial(new_encoder, self.features, self.hash_bits)
-        engine: LocalEngine | ClusterEngine
-        if client is None:
-            engine = LocalEngine(parts, make, self.n_jobs)
-        else:
-            engine = ClusterEngine(client, parts, make, self._tell, self._say_lost)
+        engine: LocalEngine | ClusterEngine | None = None
         try:
+            if client is None:
+                engine = LocalEngine(parts, make, self.n_jobs)
+            else:
+                engine = ClusterEngine(client, parts, make, self._tell, self._say_lost)
             self._learn(engine, max((self._min_freq(x) for x in files), default=self.min_freq), held_out, resume)
         except SchedulerLost as e:
             raise ConnectionError(f"the Dask scheduler was lost: {e}. {self._way_on()}") from e
         except NoWorkers as e:
             raise TimeoutError(f"{e}. {self._way_on()}") from e
         finally:
-            engine.close()
+            if engine is not None:
+                engine.close()
         for x in sorted(files, key=self._min_freq):
             self._take_over(x)
         self._fields = fields._replace(label=None)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit.base.numbers import n_tuples, split_attribute, tuple_numbers, with_attribute
+from crfkit.base.numbers import n_tuples, split_attribute, tuple_columns, tuple_numbers, with_attribute
 from crfkit.base.shown import Record
 from crfkit.data.sequences import joined_offsets, rows_of
 
@@ -265,17 +265,11 @@ def _tuples_among(tuples: NDArray[np.uint64], order: int, n_labels: int, among: 
     """The numbers of the same tuples among more labels."""
     if order == 1:
         return tuples
-    n = np.uint64(n_labels)
     attribute, tuples = split_attribute(tuples, n_tuples(n_labels, order))
-    longer = tuples >= n * n * n
+    longer = tuples >= n_labels**3
     out = np.empty_like(tuples)
     for some, length in ((~longer, 3), (longer, 4)):
-        rest = tuples[some] - n * n * n * np.uint64(length - 3)
-        columns: list[NDArray[np.uint64]] = []
-        for _ in range(length):
-            rest, digit = np.divmod(rest, n)
-            columns.insert(0, digit)
-        out[some] = tuple_numbers(columns, among)
+        out[some] = tuple_numbers(tuple_columns(tuples[some], n_labels, length), among)
     return with_attribute(out, attribute, n_tuples(among, order))
 
 

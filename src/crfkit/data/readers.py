@@ -130,7 +130,9 @@ class TextPiece(NamedTuple):
     line: int
 
 
-def read_chunks(source: Source, file: IO[bytes], size: int, *, with_mark: bool = False) -> Iterator[TextPiece]:
+def read_chunks(
+    source: Source, file: IO[bytes], size: int, *, with_mark: bool = False, longest: int = _LONGEST
+) -> Iterator[TextPiece]:
     """Pieces of whole lines, each of about ``size`` bytes or one long line.
 
     A byte order mark is left out, unless ``with_mark``. A line that is longer than any text has is refused.
@@ -158,8 +160,8 @@ def read_chunks(source: Source, file: IO[bytes], size: int, *, with_mark: bool =
         if not chunk:
             break
         end = chunk.rfind(b"\n") + 1
-        if held + (chunk.find(b"\n") if end else len(chunk)) > _LONGEST:
-            raise DataError(f"{name}:{line}: the line has more than {_LONGEST} bytes; break it into shorter ones")
+        if held + (chunk.find(b"\n") if end else len(chunk)) > longest:
+            raise DataError(f"{name}:{line}: the line has more than {longest} bytes; break it into shorter ones")
         if end == 0:
             rest.append(chunk)
             held += len(chunk)

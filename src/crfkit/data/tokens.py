@@ -81,6 +81,8 @@ def lower_case(word: str) -> str:
     >>> lower_case("İstanbul"), lower_case("ΟΔΟΣ")
     ('İstanbul', 'οδοσ')
     """
+    if word.isascii():
+        return word.lower()
     return "".join(low if len(low := c.lower()) == 1 else c for c in word)
 
 

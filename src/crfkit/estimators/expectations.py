@@ -349,7 +349,8 @@ def _lines(path: str | os.PathLike[str]) -> list[str]:
     try:
         return re.split("\r\n|\r|\n", data.decode())
     except UnicodeDecodeError as e:
-        raise DataError(f"{path}: the file is not UTF-8: {e.reason} at byte {e.start}") from None
+        line = data.count(b"\n", 0, e.start) + 1
+        raise DataError(f"{path}:{line}: not valid UTF-8: {e.reason}") from None
 
 
 def _parts(text: str) -> list[str]:

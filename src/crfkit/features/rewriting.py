@@ -24,9 +24,7 @@ def join_blocks(
     The files must have the same features. Attributes that occur less often than ``min_freq`` in all of them together
     are left out. Occurrences of an attribute that one file left out as too rare are missing from the joined file too.
     """
-    for blocks in files[1:]:
-        if features_of(blocks.encoder_config) != features_of(files[0].encoder_config):
-            raise ValueError(f"{blocks.path}: its features are not those of {files[0].path}")
+    require_same_features(files)
     cut = [blocks for blocks in files if blocks.min_freq > 1]
     if cut and len(files) > 1:
         warn(
@@ -35,6 +33,13 @@ def join_blocks(
             UserWarning,
         )
     return _rewrite([(blocks, 0, blocks.dataset.n_blocks) for blocks in files], path, min_freq, n_jobs)
+
+
+def require_same_features(files: Sequence[Blocks]) -> None:
+    """Raises ValueError for the first block file whose features are not those of the first."""
+    for blocks in files[1:]:
+        if features_of(blocks.encoder_config) != features_of(files[0].encoder_config):
+            raise ValueError(f"{blocks.path}: its features are not those of {files[0].path}")
 
 
 def split_blocks(blocks: Blocks, paths: Sequence[str | os.PathLike[str]], n_jobs: int | None = None) -> list[Blocks]:

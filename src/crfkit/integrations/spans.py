@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from operator import index
 from typing import Any
 
 from crfkit.base.messages import counted
@@ -53,6 +54,8 @@ def from_spans(
     X: list[list[Token]] = []
     y: list[list[str]] = []
     for i, (text, found) in enumerate(zip(texts, spans, strict=True)):
+        if isinstance(found, str) or not isinstance(found, Iterable):
+            raise ValueError(f"text {i}: spans must be a list, got {found!r}")
         wanted = sorted((_span(x, text, i) for x in found), key=lambda span: span[:2])
         sentences = _joined(tokenize(text, lines=lines, pattern=pattern), wanted)
         tokens = [token for sentence in sentences for token in sentence]
@@ -68,7 +71,7 @@ def _span(x: Any, text: str, i: int) -> tuple[int, int, str]:
         if hasattr(x, "char_start"):
             x = x.char_start, x.char_end, x.label
         start, end, label = (x["start"], x["end"], x["label"]) if isinstance(x, Mapping) else x
-        start, end = int(start), int(end)
+        start, end = index(start), index(end)
     except (KeyError, TypeError, ValueError):
         raise ValueError(f"text {i}: a span must be (start, end, label), got {x!r}") from None
     if not 0 <= start < end <= len(text):
@@ -81,8 +84,12 @@ def _span(x: Any, text: str, i: int) -> tuple[int, int, str]:
 def _joined(sentences: list[list[Token]], spans: list[tuple[int, int, str]]) -> list[list[Token]]:
     """Sentences, put together where a span goes on in the next."""
     out: list[list[Token]] = []
+    begun, end = 0, 0  # the spans that begin before the end of what there is, and where the last of them ends
     for sentence in sentences:
-        if out and any(a < out[-1][-1].end and b > sentence[0].start for a, b, _ in spans):
+        while out and begun < len(spans) and spans[begun][0] < out[-1][-1].end:
+            end = max(end, spans[begun][1])
+            begun += 1
+        if out and end > sentence[0].start:
             out[-1] += sentence
         else:
             out.append(sentence)

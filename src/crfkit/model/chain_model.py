@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit.base.fields import (
+    LARGEST,
     Arrays,
     ModelError,
-    all_finite,
     anything,
     damaged,
     flag,
@@ -32,7 +32,7 @@ from crfkit.base.fields import (
     text,
 )
 from crfkit.base.messages import counted
-from crfkit.base.numbers import inner_tokens, log_sum_exp, n_tuples, pieces, split_attribute
+from crfkit.base.numbers import inner_tokens, log_sum_exp, n_tuples, pieces, split_attribute, tuple_columns
 from crfkit.base.shown import Record
 from crfkit.base.tensors import read_tensors, write_tensors
 from crfkit.base.threads import resolve_threads
@@ -227,6 +227,11 @@ class ChainModel(Record):
         """Weights of three or more labels in a row, with attributes and without, largest first.
 
         If labels share a class, the first label of the class stands for it.
+
+        Returns
+        -------
+        list of TupleWeight
+            Attribute (None: without one), labels from the oldest on, and weight; the ``top`` largest in magnitude.
         """
         names = self.encoder.names(edge=True)
         order = sorted(self._tuples(), key=lambda found: -abs(found[2]))[:top]
@@ -243,9 +248,8 @@ class ChainModel(Record):
         weights = self.weights[layout.tuple_first :]
         for attribute, rest, w in zip(attributes.tolist(), tuples.tolist(), weights.tolist(), strict=True):
             if w:
-                length = 3 if rest < n**3 else 4
-                rest -= n**3 * (length - 3)
-                yield attribute, tuple(names[rest // n**k % n] for k in range(length - 1, -1, -1)), w
+                labels = tuple_columns(rest, n, 3 if rest < n**3 else 4)
+                yield attribute, tuple(names[k] for k in labels), w
 
     def potentials(
         self, X: Any, n_jobs: int | None, dtype: Any = None, known: Callable[[Dataset], Any] | None = None
@@ -612,7 +616,7 @@ def chain_model(name: str, header: dict[str, Any], arrays: Arrays, features: Fea
         if n != len(set(head["labels"])) * states:
             raise ValueError(f"each label in 'labels' must occur {counted(states, 'time')}")
         temperature = head.get("temperature", 1.0)
-        if not all_finite(weights / temperature):
+        if np.abs(weights).max(initial=0) > LARGEST * temperature:
             raise ValueError(f"'temperature' is too small for the weights: {temperature}")
         own = LocalChainModel if kind == "memm" else ChainModel
         more = np.dtype(head["dtype"]), head["params"], head["info"], temperature

@@ -38,7 +38,7 @@ def word_shape(word: str) -> str:
 
 
 #: What tokens are compared by.
-VIEWS: dict[str, Callable[[str], str]] = {"word": str, "lower": str.lower, "shape": word_shape}
+VIEWS: dict[str, Callable[[str], str]] = {"word": str, "lower": lower_case, "shape": word_shape}
 
 
 class Found:

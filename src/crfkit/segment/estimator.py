@@ -547,8 +547,10 @@ class SegmentCRF(Estimator):
         drawn = sample(self.potentials(X), n, random_state, self.n_jobs)
         return [[self._written(s) for s in one] for one in drawn]
 
-    def as_predicted(self, y: Any) -> list[list[Any]]:
+    def as_predicted(self, y: Any, X: Any = None) -> list[list[Any]]:
         """Tags of any scheme as :meth:`predict` writes the same segments; all must be known.
+
+        Spans are written as tags too, if their sequences are given in ``X``.
 
         Examples
         --------
@@ -557,6 +559,8 @@ class SegmentCRF(Estimator):
         [['B-LOC', 'I-LOC', 'B-LOC']]
         """
         self._require_fitted()
+        if X is not None:
+            y = self._tags(y, np.array([len(x) for x in X], np.int64))
         return self._rewritten(y, self.model_)
 
     def _rewritten(self, y: Any, m: SegmentModel) -> list[list[Any]]:
@@ -565,8 +569,7 @@ class SegmentCRF(Estimator):
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Fraction of the tokens that :meth:`predict` labels right, in tags of any scheme; all must be known."""
-        y = self._tags(y, np.array([len(x) for x in X], np.int64))
-        return token_accuracy(self.as_predicted(y), self.predict(X), sample_weight)
+        return token_accuracy(self.as_predicted(y, X), self.predict(X), sample_weight)
 
     def explain(self, x: Any) -> Explanation:
         """Why each segment of the best segmentation of one sequence has its label rather than the runner-up.

@@ -315,7 +315,7 @@ def restore_reader(head: dict[str, Any], arrays: Arrays, features: Any) -> Reade
     """A reader from what a file says of it, and its arrays."""
     kind, config = one_of("tokens", "dense", "features")(head["kind"], "reader.kind"), head["config"]
     if kind == "tokens":
-        tables = config.pop("tables", None) if isinstance(config, dict) else None  # 0.2.0 wrote them into the header
+        tables = config.pop("tables", None) if isinstance(config, dict) else None  # where earlier versions wrote them
         own = _TOKENS(config, "reader.config")
         if tables is None:
             names = [f"tables.{k}" for k in range(1 + len(own["affixes"]))]

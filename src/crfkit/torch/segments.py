@@ -217,7 +217,11 @@ class SegmentCRF(nn.Module):
         return fits and len(unary) > 0
 
     def log_partition(self, emissions: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Logarithm of the sum over all segmentations of each sequence, [B]."""
+        """Log Z, the logarithm of the sum over all segmentations of each sequence, [B].
+
+        A sequence without any allowed segmentation is an error on the CPU; on a GPU, which is not waited for, its value
+        is minus infinity.
+        """
         return _alive(self._log_z(*self._ragged(emissions, mask)))
 
     def forward(
@@ -228,7 +232,10 @@ class SegmentCRF(nn.Module):
         mask: Tensor | None = None,
         reduction: Literal["none", "sum", "mean"] = "sum",
     ) -> Tensor:
-        """Log-likelihood of segmentations.
+        """Log-likelihood of segmentations: their score minus log Z.
+
+        A sequence without any allowed segmentation is an error on the CPU; on a GPU, which is not waited for, its value
+        is NaN.
 
         Parameters
         ----------
@@ -248,6 +255,12 @@ class SegmentCRF(nn.Module):
         Returns
         -------
         tensor, scalar or [B]
+
+        Examples
+        --------
+        >>> layer = SegmentCRF(2, max_length=3)
+        >>> layer(torch.zeros(1, 4, 2), torch.tensor([[0, 0, 1, 1]])) < 0
+        tensor(True)
         """
         if reduction not in ("none", "sum", "mean"):
             raise ValueError(f"invalid reduction: {reduction}")

@@ -208,7 +208,7 @@ class IterateAveraging(Algorithm):
                 total = objective.parts.sum("passes", self.algorithm, here["w"], done, many, limit, seed)
                 here["w"] = w = np.ascontiguousarray(total[:-1])
                 if not np.isfinite(total).all():
-                    raise ValueError(f"{type(self.algorithm).__name__} diverged in pass {done + 1}: use a smaller step")
+                    raise ValueError(f"training diverged in pass {done + 1}: use a smaller step")
                 losses.append(float(total[-1]))
                 done += many
                 if callback is not None:

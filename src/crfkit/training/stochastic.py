@@ -76,8 +76,10 @@ class Stochastic(Algorithm):
         losses at the time each sequence was visited; that of the result is the objective at the weights found, or the
         losses of the last pass if there is no objective.
         """
-        if objective.beam is not None and "beam" not in self.supports:
-            raise ValueError(f"{type(self).__name__} does not support beams")
+        sparse = {"beam": objective.beam is not None, "order": objective.layout.order > 1}
+        for feature, wanted in sparse.items():
+            if wanted and feature not in self.supports:
+                raise ValueError(f"{type(self).__name__} does not support {feature}s")
         tol, callback = settings.tol, settings.callback
         rng = np.random.default_rng(0 if settings.random_state is None else settings.random_state)
         began = time.perf_counter()
@@ -110,7 +112,7 @@ class Stochastic(Algorithm):
                 done += 1
                 w = objective.weights(self.averaged)
                 if not np.isfinite(total) or not np.isfinite(w).all():
-                    raise ValueError(f"{type(self).__name__} diverged in pass {done}: use a smaller step")
+                    raise ValueError(f"training diverged in pass {done}: use a smaller step")
                 value = total + (objective.penalty(w) if self.convex else 0.0)
                 losses.append(value)
                 terms = objective.terms_of(total)

@@ -42,6 +42,7 @@ LIST = [
         if f.name not in ("text", "jsonl")
     ),
 ]
+_LONGEST = 1 << 30  # bytes of a line: an export in JSON has one
 _SUFFIXES = {".conllu": "conllu", ".conll-u": "conllu", ".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl"}
 _SUFFIXES |= {".ndjson": "jsonl", ".json": "jsonl", ".conll": "columns", ".iob": "columns", ".bio": "columns"}
 
@@ -264,7 +265,8 @@ def _files(paths: Iterable[str | Path], format: str) -> Iterable[str]:
 
 def _bytes(path: Any) -> bytes:
     with open_source(str(path)) as file:
-        return b"".join(piece for piece, _ in read_chunks(str(path), file, 1 << 20, with_mark=True))
+        pieces = read_chunks(str(path), file, 1 << 20, with_mark=True, longest=_LONGEST)
+        return b"".join(piece for piece, _ in pieces)
 
 
 def _decode(name: str, data: bytes, encoding: str) -> str:

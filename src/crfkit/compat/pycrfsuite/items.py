@@ -23,9 +23,8 @@ class ItemSequence:
 
     An item is a list, set, array or other sized iterable of attributes, or a dict of attributes and values:
     ``{"a": 2.0}``, ``{"a": "b"}`` for the attribute ``a:b``, ``{"a": {"b": 1.0}}`` and ``{"a": ["b", "c"]}`` for
-    ``a:b`` and ``a:c``. Names and values may be bytes, in UTF-8 or else in
-    Latin-1. As in the original, a mapping that is not a dict is
-    treated as the iterable of its keys.
+    ``a:b`` and ``a:c``. Names and values may be bytes, in UTF-8 or else in Latin-1. As in the original, a mapping that
+    is not a dict is treated as the iterable of its keys.
 
     Examples
     --------

@@ -259,11 +259,16 @@ class _Descent(SGD):
         """The first step of least loss: of those from ``eta`` upwards while they lower it, then of smaller ones."""
         native, decay = objective.native, objective.decay
         first, rate, samples, candidates, left = (self.values[f"calibration.{name}"] for name in _CALIBRATION)
+        if not (first > 0 and rate > 1):
+            raise ValueError(f"'calibration.eta' must be > 0 and 'calibration.rate' > 1, got {first:g} and {rate:g}")
         sample = rng.permutation(objective.n_sequences)[: int(samples)]
 
         def loss(eta: float) -> float:
             native.set_weights(w)
-            total = native.sgd(sample, eta, decay, max(decay, 1e-9), 1.0, 0, 1, False)
+            try:
+                total = native.sgd(sample, eta, decay, max(decay, 1e-9), 1.0, 0, 1, False)
+            except ValueError:  # the weights blew up
+                return float("inf")
             moved = objective.weights()
             return float(total) + decay * len(sample) / 2 * float(moved @ moved)
 
