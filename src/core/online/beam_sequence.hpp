@@ -211,7 +211,6 @@ class OnlineBeam {
   }
 
   void differentiate(const u16* gold, T weight, Delta<T>& x) const {
-    constexpr T least = std::numeric_limits<T>::epsilon();
     x.sparse = true;
     x.first.assign(first_.begin(), first_.end());
     x.slots.clear();
@@ -221,7 +220,7 @@ class OnlineBeam {
     for (int t = 0; t < x.steps; ++t) {
       for (u32 k = first_[t]; k < first_[t + 1]; ++k) {
         const T slope = T(p[k] - (labels_[k] == gold[t] ? 1.0 : 0.0));
-        x.active[t] |= std::abs(slope) > least;
+        x.active[t] |= std::abs(slope) > kLeastSlope<T>;
         x.slots.push_back({labels_[k], weight * slope});
       }
       if (t + 1 == x.steps) break;
@@ -230,7 +229,7 @@ class OnlineBeam {
           const bool right = labels_[i] == gold[t] && labels_[k] == gold[t + 1];
           const T slope = T(*xi++ - (right ? 1.0 : 0.0));
           const u32 at = static_cast<u32>(labels_[i] * stride_) + labels_[k];
-          if (std::abs(slope) > least && d_.pair_mask[at] != T(0)) x.links.push_back({at, weight * slope});
+          if (std::abs(slope) > kLeastSlope<T> && d_.pair_mask[at] != T(0)) x.links.push_back({at, weight * slope});
         }
     }
   }

@@ -1,10 +1,15 @@
 // delta.hpp: a sequence's share of a gradient, before it is spread over the weights.
 #pragma once
+#include <limits>
 #include <vector>
 
 #include "online/online.hpp"
 
 namespace crfkit::CRFKIT_ISA {
+
+// A derivative in magnitude up to which single precision could not see what it changes: it is left out.
+template <class T>
+inline constexpr T kLeastSlope = std::numeric_limits<T>::epsilon();
 
 template <class T>
 struct Delta {

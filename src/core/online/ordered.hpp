@@ -21,7 +21,6 @@ class OrderedLattice {
   using S = Simd<double, kWidth>;
   static constexpr double kInf = std::numeric_limits<double>::infinity();
   static constexpr double kFar = -69;  // below it, exponentials are lost beside those of the best
-  static constexpr double kLeast = std::numeric_limits<T>::epsilon();  // of a derivative that is given
 
  public:
   explicit OrderedLattice(const OnlineData<T>& data)
@@ -115,11 +114,11 @@ class OrderedLattice {
     x.active.assign(x.steps, 0);
     for (int t = 0; t < steps_; ++t)
       for (u32 k = first_[t]; k < first_[t + 1]; ++k) {
-        x.active[t] |= std::abs(nodes_[k]) > kLeast;
+        x.active[t] |= std::abs(nodes_[k]) > double{kLeastSlope<T>};
         x.slots.push_back({labels_[k], weight * T(nodes_[k])});
       }
     for (std::size_t k = 0; k < place_.size(); ++k)
-      if (place_[k] != kNone && std::abs(slope_[k]) > kLeast) {
+      if (place_[k] != kNone && std::abs(slope_[k]) > double{kLeastSlope<T>}) {
         const bool tuple = place_[k] >= d_.tuples_at - d_.transition_at;
         x.links.push_back({place_[k], weight * T(tuple ? slope_[k] * d_.tuples.value : slope_[k])});
       }
@@ -191,7 +190,7 @@ class OrderedLattice {
       const double* slope = slope_.data() + steps_of_[t].level_at[0];
       for (u32 i = 0; i < size(t); ++i)
         for (u32 k = 0; k < size(t + 1); ++k, ++slope)
-          if (std::abs(*slope) > kLeast)
+          if (std::abs(*slope) > double{kLeastSlope<T>})
             x.edge_slopes.push_back({static_cast<u32>(label(t, i) * d_.stride) + label(t + 1, k), weight * T(*slope)});
       x.first_edge.push_back(static_cast<u32>(x.edge_slopes.size()));
     }
@@ -203,7 +202,7 @@ class OrderedLattice {
       const std::size_t begin = steps_of_[t].level_at[1];
       const std::size_t end = steps_of_[t].level_at[levels(t) - 1] + contexts(t, levels(t)) * size(t + 1);
       for (std::size_t k = begin; k < end; ++k)
-        if (std::abs(slope_[k]) > kLeast)
+        if (std::abs(slope_[k]) > double{kLeastSlope<T>})
           each_attributed(t, tuple_[k], [&](u32 found) {
             const u32 at = static_cast<u32>(d_.tuples_at - d_.transition_at) + found;
             x.links.push_back({at, weight * T(slope_[k] * d_.tuples.value)});

@@ -214,13 +214,12 @@ class OnlineSequence {
 
   // Tokens whose label is certain and right change nothing that single precision could see.
   void find_active(Delta<T>& x) {
-    constexpr T least = std::numeric_limits<T>::epsilon();
     x.active.resize(x.steps);
     for (int t = 0; t < x.steps; ++t) {
       const T* row = x.nodes.data() + t * stride_;
       T top = 0;
       for (int j = 0; j < n_; ++j) top = std::max(top, std::abs(row[j]));
-      x.active[t] = top > least;
+      x.active[t] = top > kLeastSlope<T>;
     }
   }
 
