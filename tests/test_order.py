@@ -504,6 +504,22 @@ def test_explanations_add_up(features: Any) -> None:
     assert any("A -> B -> A" in c.name for d in crf.explain(X[0]) for c in d.contributions)
 
 
+@pytest.mark.parametrize(("order", "kinds", "how"), [(2, 2, {}), (3, 1, {}), (2, 12, {"algorithm": "sgd"})])
+def test_entities_of_long_sequences_are_looked_at_by_stretches(
+    order: int, kinds: int, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(order)
+    names = ["O", *(f"{tag}-{k}" for k in range(kinds) for tag in "BI")]
+    texts = [[f"w{rng.integers(9)}" for _ in range(n)] for n in (1, 2, 7, 8, 9, 30)]
+    crf = CRF(order=order, max_iter=3, c2=0.1, **how).fit(texts, [[str(rng.choice(names)) for _ in x] for x in texts])
+    whole = crf.predict_entities(texts)
+    assert sum(map(len, whole)) > 10
+    monkeypatch.setattr("crfkit.chain.chunks._STRETCH", 4)
+    for a, b in zip(whole, crf.predict_entities(texts), strict=True):
+        assert [x[:3] for x in a] == [x[:3] for x in b]
+        np.testing.assert_allclose([x.probability for x in a], [x.probability for x in b], rtol=1e-5)
+
+
 def test_probabilities_of_entities_are_sums_over_labellings() -> None:
     y = [["B-X", "I-X", "O", "B-X", "O"], ["O", "O"], ["B-X"], ["O", "B-X", "I-X", "O"]]
     crf = learned(2, c2=0.5).fit(X, y)

@@ -14,7 +14,8 @@ from crfkit.chain.inference import log_partition, marginals, reachable
 from crfkit.chain.potentials import Floats, Potentials
 
 Ints = NDArray[np.int64]
-_PIECE = 1 << 22  # probabilities of label pairs held at a time
+_PIECE = 1 << 22  # probabilities of label pairs, or scores of slots, held at a time
+_STRETCH = 64  # tokens of a stretch
 
 
 class Chunks(NamedTuple):
@@ -173,22 +174,89 @@ def chunk_probabilities(
     return out
 
 
+class _Stretches:
+    r"""A chain of slots, of which a stretch between two cuts can stand for the whole.
+
+    The messages of what comes before a stretch are added to the scores of its first token, and those of what comes
+    after it to its last, so that, for restrictions that lie within it,
+
+    .. math:: Z(\text{stretch, restricted}) / Z(\text{stretch}) = Z(\text{restricted}) / Z
+
+    Messages follow from the marginals of one stretch after another.
+    """
+
+    def __init__(self, p: Any, n_jobs: int | None) -> None:
+        x = p.lattice
+        self.n_jobs, self.unary, self.per_step = n_jobs, x.unary, x.per_step
+        self.pairwise = x.pairwise if x.per_step else x.pairwise[0]
+        last = len(x.unary) - 1
+        self.cuts = np.append(np.arange(0, max(1, last + 1 - _STRETCH), _STRETCH), last)
+        n = len(self.cuts)
+        self.before, self.after = np.zeros((2, n, x.unary.shape[1]))
+        for k in range(1, n - 1):
+            self.before[k] = self._message(k - 1, k, 0, self.before[k - 1])
+        for k in range(n - 2, 0, -1):
+            self.after[k] = self._message(k, k + 1, -1, self.after[k + 1])
+
+    def _message(self, a: int, b: int, known: int, message: Floats) -> Floats:
+        """What a stretch says at its other end, given the message at its first (0) or last (-1) token."""
+        u = self.unary[self.cuts[a] : self.cuts[b] + 1].copy()
+        u[known] += message
+        part = Potentials(u, self.pairs(a, b), offsets=np.array([0, len(u)]))
+        nodes = marginals(part, self.n_jobs).nodes[-1 - known].astype(np.float64)
+        here = nodes > 0
+        out = np.full(len(nodes), -np.inf)
+        out[here] = np.log(nodes[here]) - self.unary[self.cuts[a if known else b], here]
+        return out
+
+    def around(self, first: int, last: int) -> tuple[int, int]:
+        """The cuts around the tokens ``first`` to ``last``."""
+        a, b = np.searchsorted(self.cuts, first, side="right") - 1, np.searchsorted(self.cuts, last)
+        return min(int(a), len(self.cuts) - 2), max(int(b), 1)
+
+    def scores(self, a: int, b: int) -> Floats:
+        """Of the slots from one cut to another, with the messages."""
+        u = self.unary[self.cuts[a] : self.cuts[b] + 1].copy()
+        u[0] += self.before[a]
+        u[-1] += self.after[b]
+        return u
+
+    def pairs(self, a: int, b: int) -> Floats:
+        """Of the transitions from one cut to another."""
+        found: Floats = self.pairwise[self.cuts[a] : self.cuts[b]] if self.per_step else self.pairwise
+        return found
+
+
 def _ordered_probabilities(
     p: Any, labels: ChunkLabels, chunks: Chunks, n_jobs: int | None = None
 ) -> NDArray[np.float64]:
     """The same where labels depend on more than one before: slots know the label before, so that they are masked."""
     out = np.empty(len(chunks.start))
-    log_z = np.atleast_1d(log_partition(p, n_jobs))
-    for k, (s, kind, start, end) in enumerate(zip(*(x.tolist() for x in chunks), strict=True)):
-        one = p[s]
+    for s in np.unique(chunks.sequence).tolist():
+        one, mine = p[s], np.flatnonzero(chunks.sequence == s)
         label, before = one.slots[:, 0], one.slots[:, 1]
         goes_on = (before >= 0) & labels.goes_on[before, label]
-        allowed = np.ones(label.shape, bool)
-        allowed[start:end] &= labels.kind[label[start:end]] == kind
-        allowed[start + 1 : end] &= goes_on[start + 1 : end]
-        for edge in (start, end):
-            allowed[edge : edge + 1] &= ~goes_on[edge : edge + 1]
-        out[k] = np.exp(reachable(one.of_slots(allowed), n_jobs)[0] - log_z[s])
+        whole = _Stretches(one, n_jobs)
+        places: dict[tuple[int, int], list[int]] = {}
+        for k in mine.tolist():
+            last = min(int(chunks.end[k]), len(label) - 1)
+            places.setdefault(whole.around(int(chunks.start[k]), last), []).append(k)
+        for (a, b), found in places.items():
+            u, pairs, first = whole.scores(a, b), whole.pairs(a, b), int(whole.cuts[a])
+            kind, on = labels.kind[label[first : first + len(u)]], goes_on[first : first + len(u)]
+            most = max(1, _PIECE // max(u.size, pairs.size if whole.per_step else 0))
+            for some in (found[i : i + most] for i in range(0, len(found), most)):
+                rows = np.repeat(u[None], len(some) + 1, axis=0)  # the last one is not restricted
+                for row, k in zip(rows, some, strict=False):
+                    start, end = int(chunks.start[k]) - first, int(chunks.end[k]) - first
+                    row[start:end][kind[start:end] != chunks.kind[k]] = -np.inf
+                    row[start + 1 : end][~on[start + 1 : end]] = -np.inf
+                    for border in (start, end):
+                        row[border : border + 1][on[border : border + 1]] = -np.inf
+                offsets = np.arange(len(rows) + 1) * len(u)
+                steps = np.tile(pairs, (len(rows), 1, 1)) if whole.per_step else pairs
+                log_z = reachable(Potentials(rows.reshape(-1, u.shape[1]), steps, offsets=offsets), n_jobs)
+                out[some] = np.exp(log_z[:-1] - log_z[-1])
     return out
 
 
