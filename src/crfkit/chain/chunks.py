@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from crfkit.base.numbers import inner_tokens, pieces
 from crfkit.chain.constraints import chunk_part, goes_on
-from crfkit.chain.inference import log_partition, marginals, reachable
+from crfkit.chain.inference import marginals, reachable
 from crfkit.chain.potentials import Floats, Potentials
 
 Ints = NDArray[np.int64]
@@ -216,7 +216,7 @@ class _Stretches:
 
     def scores(self, a: int, b: int) -> Floats:
         """Of the slots from one cut to another, with the messages."""
-        u = self.unary[self.cuts[a] : self.cuts[b] + 1].copy()
+        u: Floats = self.unary[self.cuts[a] : self.cuts[b] + 1].copy()
         u[0] += self.before[a]
         u[-1] += self.after[b]
         return u
