@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from crfkit.annotate.documents import Document
@@ -51,10 +51,9 @@ class _Row(NamedTuple):
     cells: list[tuple[int, int]]
 
 
-def _rows(name: str, text: str, separator: str) -> list[_Row]:
+def _rows(name: str, text: str, separator: str) -> Iterator[_Row]:
     """Rows with the places of their cells; a quoted cell may hold separators, doubled quotes and line ends."""
     cell = re.compile(rf'"(?:[^"]|"")*"(?=[{separator}\r\n]|\Z)|[^{separator}\r\n]*')
-    out = []
     at, line = len(BOM) if text.startswith(BOM) else 0, 1
     while at < len(text):
         start, first, cells = at, line, []
@@ -75,8 +74,7 @@ def _rows(name: str, text: str, separator: str) -> list[_Row]:
         elif at < len(text):
             at += 1
         line += 1
-        out.append(_Row(start, end, first, cells))
-    return out
+        yield _Row(start, end, first, cells)
 
 
 def _value(text: str, cell: tuple[int, int]) -> str:
@@ -118,13 +116,14 @@ def _table(name: str, text: str) -> _Table:
     head = text.removeprefix(BOM).partition("\n")[0]
     separator = max(",;\t", key=head.count)
     rows = _rows(name, text, separator)
-    if not rows:
+    first = next(rows, None)
+    if first is None:
         raise DataError(f"{name}: the file holds no row")
-    table = _Table(name, text, separator, rows[0], rows[1:])
-    n = len(table.header)
-    for row in table.rows:
+    table, n = _Table(name, text, separator, first, []), len(first.cells)
+    for row in rows:
         if len(row.cells) != n and text[row.start : row.end].strip():
             raise DataError(f"{name}:{row.line}: {counted(len(row.cells), 'cell')}, but the header has {n}")
+        table.rows.append(row)
     return table
 
 
