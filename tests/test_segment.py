@@ -294,7 +294,8 @@ def test_segmentations_to_score_are_checked(segments: Any, message: str) -> None
 
 
 def test_probabilities_are_of_segments_in_one_sequence() -> None:
-    p = segment.Potentials(np.zeros((3, 1)), np.zeros((2, 1)), np.zeros((1, 1)), offsets=[0, 0, 2, 3])
+    offsets = np.array([0, 0, 2, 3])
+    p = segment.Potentials(np.zeros((3, 1)), np.zeros((2, 1)), np.zeros((1, 1)), offsets=offsets)
     m = segment.marginals(p)
     assert m.probability([(0, 2, 0), (2, 3, 0)]).tolist() == pytest.approx([0.5, 1.0])
     assert m.probability([]).shape == (0,)
@@ -312,7 +313,8 @@ def test_segmentations_to_score_cover_the_sequence(rows: Any) -> None:
 
 def test_a_list_of_segments_may_be_empty() -> None:
     tables = np.zeros((2, 2)), np.zeros((2, 2)), np.zeros((2, 2))
-    p = segment.Potentials(*tables, segments=[], segment_scores=np.zeros((0, 2)))
+    nothing: Any = []
+    p = segment.Potentials(*tables, segments=nothing, segment_scores=np.zeros((0, 2)))
     assert segment.log_partition(p) == segment.log_partition(segment.Potentials(*tables))
 
 

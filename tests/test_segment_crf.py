@@ -698,7 +698,7 @@ def test_spans_of_the_outside_are_as_if_left_out() -> None:
 
 def test_given_takes_no_spans() -> None:
     crf = SegmentCRF().fit(X, Y)
-    with pytest.raises(ValueError, match="'given' must hold a label for each token, .* got spans"):
+    with pytest.raises(ValueError, match=r"'given' must hold a label for each token, .* got spans"):
         crf.predict(X[:2], given=[None, [(0, 2, "PER")]])
 
 

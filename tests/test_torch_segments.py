@@ -118,9 +118,10 @@ def test_inputs_are_checked() -> None:
         crf(x, torch.zeros(1, 3, dtype=torch.long), torch.tensor([[True, False, False]]))
     with pytest.raises(ValueError, match="the same tag"):
         crf(x, torch.tensor([[0, 1, 0]]), torch.tensor([[True, False, True]]))
-    for sizes, name in (((2, 0), "max_length"), ((2, 1.5), "max_length"), ((0, 2), "num_tags"), (("2", 2), "num_tags")):
+    wrong: list[tuple[Any, Any, str]] = [(2, 0, "max_length"), (2, 1.5, "max_length"), ("2", 2, "num_tags")]
+    for num_tags, max_length, name in wrong:
         with pytest.raises(ValueError, match=f"'{name}' of SegmentCRF must be an int >= 1, got"):
-            SegmentCRF(*sizes)  # type: ignore[arg-type]
+            SegmentCRF(num_tags, max_length)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

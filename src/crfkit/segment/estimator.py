@@ -421,7 +421,9 @@ class SegmentCRF(Estimator):
         """Potentials and tokens, piece by piece, restricted to what is given."""
         self._require_fitted()
         if given is not None and are_spans(given):
-            raise ValueError("'given' must hold a label for each token, None where nothing is known; got spans (start, end, label)")
+            raise ValueError(
+                "'given' must hold a label for each token, None where nothing is known; got spans (start, end, label)"
+            )
         done = 0
         X = list(X) if isinstance(X, Iterator) else X
         for p, piece in self.model_.potentials(X, self.n_jobs, dtype):

@@ -176,7 +176,7 @@ class Marginals(Record):
         inner = segment_scores(p, asked)
         with np.errstate(invalid="ignore"):
             found = np.exp(enter[a, j] + inner + leave[b - 1, j] - log_z[a])
-        return np.nan_to_num(found, nan=0.0)
+        return np.asarray(np.nan_to_num(found, nan=0.0))
 
     @cached_property
     def segments(self) -> NDArray[np.float64]:

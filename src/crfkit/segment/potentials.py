@@ -131,9 +131,10 @@ class Potentials(Record):
             raise ValueError(f"'tail_order' needs a 'tail', got {self.tail_order!r} without one")
         if self.borders is not None and not np.isin(self.borders, (-1, 0, 1)).all():
             raise ValueError("'borders' must be 1, 0 or -1")
-        wrong = [] if self.borders is None else np.flatnonzero((self.borders < 0) & ~inner_tokens(self.all_offsets))
-        if len(wrong):
-            raise ValueError(f"'borders' must not be -1 where a sequence begins, got -1 at borders[{int(wrong[0])}]")
+        if self.borders is not None:
+            wrong = np.flatnonzero((self.borders < 0) & ~inner_tokens(self.all_offsets))
+            if len(wrong):
+                raise ValueError(f"'borders' must not be -1 where a sequence begins, got -1 at borders[{wrong[0]}]")
 
     def _check_segments(self) -> None:
         if self.segments is None:
