@@ -62,7 +62,7 @@ class Potentials(Record):
     tail_order : int
         The order r of the tail, at most 1000.
     borders : int array [T], optional
-        1 where a segment must begin with the token, -1 where none may, 0 elsewhere. A sequence begins with a segment.
+        1 where a segment must begin with the token, -1 where none may, 0 elsewhere; not -1 where a sequence begins.
     allowed : bool array [T, L], optional
         Labels that a token may have.
     offsets : int array [S + 1], optional
