@@ -296,8 +296,9 @@ def test_bad_calls_are_named() -> None:
     p = Potentials(np.zeros((2, 3)), np.zeros((3, 3)))
     with pytest.raises(ValueError, match="'k' of nbest must be an int >= 1"):
         chain.nbest(p, 0)
-    with pytest.raises(ValueError, match="'n' of sample"):
-        chain.sample(p, -1)
+    for n in (-1, 1.5):
+        with pytest.raises(ValueError, match="'n' of sample must be an int >= 0, got"):
+            chain.sample(p, n)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="label numbers from 0 to 2"):
         chain.score(p, [0, 3])
     with pytest.raises(ValueError, match=r"must have shape \(2,\)"):

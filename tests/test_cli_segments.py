@@ -101,3 +101,15 @@ def test_probabilities_are_of_types(tmp_path: Path) -> None:
     assert "of its type" in " ".join(run("tag", "--help").stdout.split())
     page = (Path(__file__).parent.parent / "docs" / "segments.md").read_text()
     assert "the probability that the token lies in a segment of type X" in page
+
+
+def test_transitions_in_a_file_are_whole(tmp_path: Path) -> None:
+    data, model = tmp_path / "data.txt", tmp_path / "model"
+    kinds = [f"{x}TYPE" for x in "ABCDEFGHIJ"]
+    data.write_text("".join(f"w{k} B-{k}\nx O\n" for k in kinds))
+    run("train", data, "-m", model, "--kind", "segment", "-q")
+    table = run("inspect", model).stdout.split("transitions (row, then column)")[1].splitlines()[1:]
+    assert table[0].split() == [*kinds, "O"]
+    crf: Any = load(model)
+    expected = crf.model_.transition_table()
+    assert [[float(x) for x in line.split()[1:]] for line in table[1:12]] == expected.round(2).tolist()

@@ -46,6 +46,8 @@ def potentials(
         listed = np.array([x for x in places if rng.random() < 0.5], np.int64).reshape(-1, 2)
         rng.shuffle(listed)
     borders = rng.choice([0, 0, 0, 1, -1], tokens) if forbid and draw(st.booleans(), label="borders") else None
+    if borders is not None:
+        borders[0] = max(0, borders[0])
     return Potentials(
         scores(tokens, labels),
         scores(longest, labels),
@@ -255,6 +257,12 @@ def test_a_chain_is_a_segmentation_into_single_tokens() -> None:
         ({"segments": [[0, 1]]}, "given together"),
         ({"segments": [[0, 1], [0, 1]], "segment_scores": np.zeros((2, 2))}, "twice"),
         ({"borders": [0, 2, 0]}, "'borders' must be"),
+        ({"borders": [0, -0.5, 0]}, "'borders' must hold ints, got float64"),
+        ({"borders": [-1, 0, 0]}, r"'borders' must not be -1 where a sequence begins, got -1 at borders\[0\]"),
+        ({"borders": [0, 0, -1], "offsets": [0, 0, 2, 3]}, r"got -1 at borders\[2\]"),
+        ({"segments": [[0, 1.5]], "segment_scores": np.zeros((1, 2))}, "'segments' must hold ints, got float64"),
+        ({"offsets": [0, 1.5, 3]}, "'offsets' must hold ints, got float64"),
+        ({"tail": [0.0, 0.0], "tail_order": 2**31}, "'tail_order' must be an int from 1 to 1000, got 2147483648"),
         ({"tail": [0.0, 0.0], "tail_order": 0}, "'tail_order' must be"),
         ({"offsets": [0, 2]}, "'offsets' must increase"),
     ],
@@ -272,13 +280,54 @@ def test_potentials_are_checked(change: dict[str, Any], message: str) -> None:
         ([(0, 2, 7)], r"labels in 'segments' must be numbers from 0 to 1, got \[7\]"),
         ([(0, 1.5, 0), (1.5, 2, 0)], "'segments' must be rows of ints"),
         ([(0, 2)], "'segments' must be rows of ints"),
+        ([(-1, 2, 0)], r"segments\[0\] must lie in one sequence and have tokens, got \(-1, 2, 0\)"),
+        ([(0, 1, 0), (2, 1, 0)], r"segments\[1\] must lie in one sequence and have tokens, got \(2, 1, 0\)"),
+        ([(0, 0, 0), (0, 2, 0)], r"segments\[0\] must lie in one sequence and have tokens"),
+        ([(0, 3, 0)], r"segments\[0\] must lie in one sequence and have tokens"),
     ],
 )
 def test_segmentations_to_score_are_checked(segments: Any, message: str) -> None:
     p = segment.Potentials(np.zeros((2, 2)), np.zeros((2, 2)), np.zeros((2, 2)))
-    for function in (segment.score, segment.log_probability):
+    for function in (segment.score, segment.log_probability, lambda p, x: segment.marginals(p).probability(x)):
         with pytest.raises(ValueError, match=message):
             function(p, segments)
+
+
+def test_probabilities_are_of_segments_in_one_sequence() -> None:
+    offsets = np.array([0, 0, 2, 3])
+    p = segment.Potentials(np.zeros((3, 1)), np.zeros((2, 1)), np.zeros((1, 1)), offsets=offsets)
+    m = segment.marginals(p)
+    assert m.probability([(0, 2, 0), (2, 3, 0)]).tolist() == pytest.approx([0.5, 1.0])
+    assert m.probability([]).shape == (0,)
+    with pytest.raises(ValueError, match=r"segments\[1\] must lie in one sequence"):
+        m.probability([(0, 2, 0), (1, 3, 0)])
+
+
+@pytest.mark.parametrize("rows", [[], [(0, 1, 0)], [(1, 2, 0)], [(0, 1, 0), (0, 2, 0)]])
+def test_segmentations_to_score_cover_the_sequence(rows: Any) -> None:
+    p = segment.Potentials(np.zeros((2, 1)), np.zeros((2, 1)), np.zeros((1, 1)))
+    with pytest.raises(ValueError, match="'segments' must cover the sequence"):
+        segment.score(p, rows)
+    assert segment.score(segment.Potentials(np.zeros((0, 1)), np.zeros((2, 1)), np.zeros((1, 1))), []) == 0.0
+
+
+def test_a_list_of_segments_may_be_empty() -> None:
+    tables = np.zeros((2, 2)), np.zeros((2, 2)), np.zeros((2, 2))
+    nothing: Any = []
+    p = segment.Potentials(*tables, segments=nothing, segment_scores=np.zeros((0, 2)))
+    assert segment.log_partition(p) == segment.log_partition(segment.Potentials(*tables))
+
+
+def test_numbers_of_segmentations_are_checked() -> None:
+    p = segment.Potentials(np.zeros((2, 2)), np.zeros((2, 2)), np.zeros((2, 2)))
+    for k in (0, 1.5, "a", True):
+        with pytest.raises(ValueError, match="'k' of nbest must be an int >= 1, got"):
+            segment.nbest(p, k)  # type: ignore[arg-type]
+    for n in (-1, 1.5, "a"):
+        with pytest.raises(ValueError, match="'n' of sample must be an int >= 0, got"):
+            segment.sample(p, n)  # type: ignore[arg-type]
+    assert len(segment.nbest(p, 10**12).scores) == 6
+    assert segment.sample(p, 0) == []
 
 
 def test_the_order_of_a_tail_needs_a_tail() -> None:

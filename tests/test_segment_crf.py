@@ -16,6 +16,7 @@ import crfkit
 from crfkit import CRF, SegmentCRF, segment
 from crfkit.segment import SegmentFeatures
 from crfkit.segment.entries import Found
+from crfkit.training import NewtonCG
 
 X = [
     ["in", "New", "York", "today"],
@@ -668,3 +669,59 @@ def test_explanations_compare_with_the_outside(types: str, tail_order: int) -> N
     if d.runner_up == "O":
         other = [*best[:-1], *([t, t + 1, outside] for t in range(2, 5))]
     assert d.log_odds == pytest.approx(segment.score(p, best) - segment.score(p, other), abs=1e-6)
+
+
+@pytest.mark.parametrize("source", ["file", "generator", "set"])
+def test_gazetteers_are_read_once(source: str, tmp_path: Path) -> None:
+    (tmp_path / "names").write_text("New York\nRome\n")
+    names: Any = {"generator": (x for x in ("New York", "Rome")), "set": {"New York", "Rome"}}.get(source)
+    with (tmp_path / "names").open() as file:
+        rule = SegmentFeatures(dictionary=False, gazetteers={"city": file if names is None else names})
+    rule = pickle.loads(pickle.dumps(copy.deepcopy(rule)))
+    for _ in range(2):
+        crf = SegmentCRF(segments=rule, c2=0.1).fit(X, Y)
+        assert crf.model_.finder is not None
+        assert crf.model_.finder.lists is not None
+        assert len(crf.model_.finder.lists.member) == 2
+
+
+def test_spans_of_the_outside_are_as_if_left_out() -> None:
+    texts = [list("abcd"), list("ab")]
+    plain = SegmentCRF(max_length=2).fit(texts, [[(0, 1, "A")], []])
+    spans = SegmentCRF(max_length=2).fit(texts, [[(1, 4, "O"), (0, 1, "A")], [(0, 2, "O")]])
+    np.testing.assert_array_equal(spans.weights_, plain.weights_)
+    with pytest.raises(ValueError, match=r"sequence 0: the span \(1, 2, 'A'\) overlaps another"):
+        SegmentCRF().fit(texts, [[(0, 2, "O"), (1, 2, "A")], []])
+    with pytest.raises(ValueError, match="more than 'max_length'=1: set outside_runs=True, or too_long='cut'"):
+        SegmentCRF(max_length=2).fit(texts, [["B-A", "B-O", "I-O", "O"], ["O", "O"]])
+
+
+def test_given_takes_no_spans() -> None:
+    crf = SegmentCRF().fit(X, Y)
+    with pytest.raises(ValueError, match=r"'given' must hold a label for each token, .* got spans"):
+        crf.predict(X[:2], given=[None, [(0, 2, "PER")]])
+
+
+def test_nothing_has_a_score_of_zero() -> None:
+    crf = SegmentCRF().fit(X, Y)
+    assert crf.score([], []) == crf.score([[]], [[]]) == 0.0
+    assert crf.as_predicted([[], []]) == [[], []]
+
+
+@pytest.mark.parametrize("threshold", ["a", True, 0, 1.5, float("nan")])
+def test_thresholds_are_checked(threshold: Any) -> None:
+    with pytest.raises(ValueError, match="'threshold' must be a number above 0 and at most 1, got"):
+        SegmentCRF().fit(X, Y).predict_entities(X, threshold=threshold)
+
+
+def test_optimisers_that_need_more_than_gradients_are_refused() -> None:
+    for algorithm in ("newton-cg", NewtonCG(), "sgd"):
+        with pytest.raises(ValueError, match="'algorithm' of SegmentCRF must be 'lbfgs', got"):
+            SegmentCRF(algorithm=algorithm).fit(X, Y)
+
+
+def test_models_with_tails_of_any_order_are_read(tmp_path: Path) -> None:
+    crf = SegmentCRF(tail_order=1000, max_iter=2).fit(X, Y)
+    crf.save(tmp_path / "m")
+    loaded: Any = crfkit.load(tmp_path / "m")
+    assert loaded.predict(X) == crf.predict(X)

@@ -118,8 +118,10 @@ def test_inputs_are_checked() -> None:
         crf(x, torch.zeros(1, 3, dtype=torch.long), torch.tensor([[True, False, False]]))
     with pytest.raises(ValueError, match="the same tag"):
         crf(x, torch.tensor([[0, 1, 0]]), torch.tensor([[True, False, True]]))
-    with pytest.raises(ValueError, match="must be >= 1"):
-        SegmentCRF(2, 0)
+    wrong: list[tuple[Any, Any, str]] = [(2, 0, "max_length"), (2, 1.5, "max_length"), ("2", 2, "num_tags")]
+    for num_tags, max_length, name in wrong:
+        with pytest.raises(ValueError, match=f"'{name}' of SegmentCRF must be an int >= 1, got"):
+            SegmentCRF(num_tags, max_length)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

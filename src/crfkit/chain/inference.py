@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crfkit import _core
 from crfkit.base.numbers import inner_tokens
+from crfkit.base.parameters import check_number
 from crfkit.base.shown import Record, shown
 from crfkit.base.threads import resolve_threads
 from crfkit.chain.beams import Beam, as_rule, beam_core
@@ -349,8 +350,7 @@ def nbest(p: Potentials, k: int, *, beam: Beam | str | None = None, n_jobs: int 
     >>> nbest(p, 3).paths.tolist()
     [[1, 0], [0, 0], [1, 1]]
     """
-    if not isinstance(k, (int, np.integer)) or k < 1:
-        raise ValueError(f"'k' of nbest must be an int >= 1, got {k!r}")
+    check_number("nbest", "k", k, 1, integer=True)
     rule = as_rule(beam)
     count, path, scores = _core.nbest(p.lattice, resolve_threads(n_jobs), beam_core(rule), min(int(k), 2**31 - 1))
     found = []
@@ -387,8 +387,7 @@ def sample(p: Potentials, n: int, rng: np.random.Generator | int | None = None, 
     array([[1, 1, 1, 1],
            [1, 1, 1, 1]], dtype=int32)
     """
-    if n < 0:
-        raise ValueError(f"'n' of sample must be >= 0, got {n}")
+    check_number("sample", "n", n, 0, integer=True)
     x = p.lattice
     uniform = np.random.default_rng(rng).random((n, len(x.unary)))
     paths = np.empty(uniform.shape, np.int32)

@@ -20,6 +20,8 @@ from crfkit.data.blocks import is_block_file
 from crfkit.estimators import CRF, HMM
 from crfkit.model.chain_model import StateWeight
 
+_WIDEST = 1 << 20  # characters of a table
+
 
 def inspect(
     model: Annotated[Path | None, typer.Argument(help="The model file, or a block file.")] = None,
@@ -202,9 +204,9 @@ def _show_transitions(console: Console, labels: list[str], table: Any, whole: bo
             view.add_column(escape(name), justify="right")
         for name, row in zip(labels, table, strict=True):
             view.add_row(escape(name), *("-" if np.isinf(x) else f"{x:+.2f}" for x in row))
-        # as wide as it is, for a pager, rather than cut
-        wide = (len(labels) + 1) * (2 + max(6, *map(len, labels)))
-        Console(highlight=False, width=max(console.width, wide) if len(labels) > 12 else console.width).print(view)
+        # as wide as it is, for a file or a pager, rather than cut
+        wide = console.measure(view, options=console.options.update(width=_WIDEST)).maximum
+        Console(highlight=False, width=max(console.width, wide)).print(view)
         return
     likely = bool((table <= 0).all())  # an HMM's: logarithms of probabilities
     console.print("\nlikeliest transitions" if likely else "\nlargest transitions")

@@ -38,9 +38,7 @@ def find_entities(
         chunks = table.find(decode_flat(p, n_jobs), p.offsets)
         chances = chunk_probabilities(p, table, chunks, n_jobs)
     else:
-        given: Any = threshold
-        if isinstance(given, bool) or not isinstance(given, (int, float, np.number)) or not 0 < given <= 1:
-            raise ValueError(f"'threshold' must be a number above 0 and at most 1, got {threshold!r}")
+        check_threshold(threshold)
         chunks, chances = likely_chunks(p, table, threshold, n_jobs)
     out: list[list[Entity]] = [[] for _ in range(len(p))]
     known, tokens = -1, []
@@ -49,6 +47,12 @@ def find_entities(
             known, tokens = i, sequences[i]
         out[i].append(Entity(table.kinds[kind], start, end, *_place(tokens[start:end], chance)))
     return out
+
+
+def check_threshold(given: Any) -> None:
+    """Raises ValueError unless the least probability of entities is a number above 0 and at most 1."""
+    if isinstance(given, bool) or not isinstance(given, (int, float, np.number)) or not 0 < given <= 1:
+        raise ValueError(f"'threshold' must be a number above 0 and at most 1, got {given!r}")
 
 
 def _place(tokens: Sequence[Any], probability: float) -> tuple[str | None, float, int | None, int | None]:

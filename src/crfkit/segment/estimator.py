@@ -22,7 +22,7 @@ from crfkit.data.labels import Entity, LabelLists, Tagging, label_array
 from crfkit.data.sequences import Columns, check_sequences
 from crfkit.features.encoders import FeatureSource, make_encoder, plain_lists
 from crfkit.metrics import require_known, token_accuracy
-from crfkit.model.entities import _place
+from crfkit.model.entities import _place, check_threshold
 from crfkit.segment.features import FeatureFinder, SegmentFeatures
 from crfkit.segment.inference import decode, log_partition, marginals, nbest, sample
 from crfkit.segment.known import (
@@ -40,8 +40,9 @@ from crfkit.segment.known import (
 )
 from crfkit.segment.model import SegmentModel, column_layout, restore_model
 from crfkit.segment.objective import Items, SegmentObjective, Shape, column_hints, joined
-from crfkit.segment.potentials import Potentials
+from crfkit.segment.potentials import MOST_ORDER, Potentials
 from crfkit.training.checks import sequence_weights
+from crfkit.training.newton import NewtonCG
 from crfkit.training.optimiser import INTERRUPTED, Algorithm, Callback, Result
 from crfkit.training.registry import find_algorithm
 from crfkit.training.watching import Watch, held_out_data, watched
@@ -54,7 +55,7 @@ _NOT_SAVED = ("callback", "n_jobs", "verbose", "features", "segments", "algorith
 _Parts = tuple[Shape, Layout, Dataset, Items | None, Known, NDArray[np.float64] | None]
 
 
-_MOST = {"max_length": 1_000_000, "tail_order": 1000}  # what tables of scores can hold
+_MOST = {"max_length": 1_000_000, "tail_order": MOST_ORDER}  # what tables of scores can hold
 
 
 class SegmentCRF(Estimator):
@@ -203,7 +204,7 @@ class SegmentCRF(Estimator):
             if getattr(self, name) not in (a, b):
                 raise ValueError(f"{name!r} of SegmentCRF must be {a!r} or {b!r}, got {getattr(self, name)!r}")
         found = find_algorithm(self.algorithm, "SegmentCRF")
-        if found.sequential or self.algorithm == "newton-cg":
+        if found.sequential or isinstance(found, NewtonCG):
             raise ValueError(f"'algorithm' of SegmentCRF must be 'lbfgs', got {self.algorithm!r}")
 
     def _rule(self) -> SegmentFeatures | None:
@@ -331,8 +332,8 @@ class SegmentCRF(Estimator):
             A label per token: chunk tags (``B-X``, ``I-X``, ``O``, and those of BIOES and BILOU), or bare labels, whose
             runs are segments. A label may be None (unknown), a set of possible ones or a soft label, a dict of labels
             and weights, with the same weight for ``B-X`` and ``I-X``; a sequence without labels may be None. Training
-            maximises the likelihood of what is known. Or spans ``(start, end, label)``; tokens
-            that are in none of them are outside.
+            maximises the likelihood of what is known. Or spans ``(start, end, label)``; tokens that are in none of
+            them, or in one labelled as outside, are outside.
         X_dev, y_dev : optional
             Held-out data, scored after every iteration for the callback and the log.
         sample_weight : array [S], optional
@@ -419,6 +420,10 @@ class SegmentCRF(Estimator):
     def _pieces(self, X: Any, given: Any, dtype: Any = None) -> Iterator[tuple[Potentials, Any]]:
         """Potentials and tokens, piece by piece, restricted to what is given."""
         self._require_fitted()
+        if given is not None and are_spans(given):
+            raise ValueError(
+                "'given' must hold a label for each token, None where nothing is known; got spans (start, end, label)"
+            )
         done = 0
         X = list(X) if isinstance(X, Iterator) else X
         for p, piece in self.model_.potentials(X, self.n_jobs, dtype):
@@ -464,7 +469,8 @@ class SegmentCRF(Estimator):
     def predict(self, X: Any, *, given: Any = None) -> list[list[Any]]:
         """The labels of the best segmentation of every sequence, a list for each: BIO tags, or bare labels.
 
-        ``given``: known labels, as in ``y`` of :meth:`fit`; only segmentations that fit them are considered.
+        ``given``: known labels of tokens, as in ``y`` of :meth:`fit`, None where nothing is known; not spans. Only
+        segmentations that fit them are considered.
         """
         out = LabelLists()
         for p, _ in self._pieces(X, given):
@@ -509,7 +515,7 @@ class SegmentCRF(Estimator):
         X : sequences of tokens
             What to label.
         given : sequences of labels, optional
-            What is known of the labels; None where nothing is.
+            What is known of the labels of tokens; None where nothing is. Not spans.
         threshold : float, optional
             Return all segments of up to K tokens (``max_length``) that are at least this probable; they may overlap.
             Longer ones, which a tail allows, are not listed.
@@ -524,8 +530,7 @@ class SegmentCRF(Estimator):
                 found = np.concatenate(rows) if rows else np.zeros((0, 3), np.int64)
                 chances = sums.probability(found)
             else:
-                if isinstance(threshold, bool) or not 0 < threshold <= 1:
-                    raise ValueError(f"'threshold' must be a number above 0 and at most 1, got {threshold!r}")
+                check_threshold(threshold)
                 start, size, label = np.nonzero(sums.segments >= threshold)
                 found, chances = np.stack([start, start + size + 1, label], axis=1), sums.segments[start, size, label]
             out += self._entities(p, X[len(out) : len(out) + len(p)], found, chances, m.outside)

@@ -35,7 +35,7 @@ class SegmentFeatures(Record):
         The same for the segments' shapes, such as ``Aaa 00``.
     gazetteers : dict of names to texts, optional
         Lists of known names: strings, tokens separated by blanks, or lists of tokens. A segment that is in one has an
-        attribute; case does not matter.
+        attribute; case does not matter. An open file is read here.
     similarity : float, optional
         Also give an attribute to segments whose similarity to an entry of a gazetteer is at least this: the cosine of
         their words, weighted by how rare they are.
@@ -79,6 +79,8 @@ class SegmentFeatures(Record):
         for name, texts in (self.gazetteers or {}).items():
             if not isinstance(name, str) or isinstance(texts, (str, bytes, Mapping)) or not isinstance(texts, Iterable):
                 raise ValueError(f"'gazetteers' of SegmentFeatures must have lists of texts, got {name!r}: {texts!r}")
+        if self.gazetteers is not None:  # files and generators are read once
+            object.__setattr__(self, "gazetteers", {name: tuple(texts) for name, texts in self.gazetteers.items()})
         if self.similarity is None:
             return
         kind = isinstance(self.similarity, (int, float, np.number)) and not isinstance(self.similarity, bool)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from crfkit import _core
+from crfkit.base.parameters import check_number
 from crfkit.base.shown import Record
 from crfkit.base.threads import resolve_threads
 from crfkit.segment.potentials import Floats, Potentials
@@ -169,13 +170,13 @@ class Marginals(Record):
         from crfkit.segment.scores import segment_scores
 
         p = self._potentials
-        asked = np.asarray(segments, np.int64).reshape(-1, 3)
+        asked = p._check_rows(segments)
         enter, leave, log_z = self._both
         a, b, j = asked.T
         inner = segment_scores(p, asked)
         with np.errstate(invalid="ignore"):
             found = np.exp(enter[a, j] + inner + leave[b - 1, j] - log_z[a])
-        return np.nan_to_num(found, nan=0.0)
+        return np.asarray(np.nan_to_num(found, nan=0.0))
 
     @cached_property
     def segments(self) -> NDArray[np.float64]:
@@ -281,9 +282,8 @@ def nbest(p: Potentials, k: int, n_jobs: int | None = None) -> Any:
     >>> [s.tolist() for s in best.segments], best.scores.tolist()
     ([[[0, 2, 0]], [[0, 1, 0], [1, 2, 0]]], [1.0, 0.0])
     """
-    if k < 1:
-        raise ValueError(f"'k' of nbest must be >= 1, got {k}")
-    found = _core.segment_best(p.lattice, resolve_threads(n_jobs), int(k))
+    check_number("nbest", "k", k, 1, integer=True)
+    found = _core.segment_best(p.lattice, resolve_threads(n_jobs), min(int(k), 2**31 - 1))
     counts = found[0]
     if (counts == 0).any():
         raise ValueError(f"sequence {int(np.argmax(counts == 0))}: no segmentation is allowed")
@@ -316,6 +316,7 @@ def sample(p: Potentials, n: int = 1, rng: Any = None, n_jobs: int | None = None
     >>> [s.tolist() for s in segment.sample(segment.Potentials([[0.0]] * 2, [[0.0]], [[0.0]]), 1, rng=0)]
     [[[0, 1, 0], [1, 2, 0]]]
     """
+    check_number("sample", "n", n, 0, integer=True)
     seed = int(np.random.default_rng(rng).integers(2**63))
     wide = tuple(x.astype(np.float64) if _is_single(x) else x for x in p.lattice)
     if wide[8] is not None:

@@ -104,7 +104,7 @@ def are_spans(y: Any) -> bool:
 
 
 def as_tags(y: Any, lengths: NDArray[np.int64], outside: Any) -> list[list[Any] | None]:
-    """Spans as chunk tags B-X and I-X; what they leave out is outside. None stays None.
+    """Spans as chunk tags B-X and I-X; what they leave out is outside, as are spans of that label. None stays None.
 
     >>> as_tags([[(1, 3, "X")]], np.array([4]), "O")
     [['O', 'B-X', 'I-X', 'O']]
@@ -116,13 +116,15 @@ def as_tags(y: Any, lengths: NDArray[np.int64], outside: Any) -> list[list[Any] 
         if spans is None:
             out.append(None)
             continue
-        tags: list[Any] = [outside] * n
+        tags, before = [outside] * n, 0
         for start, end, label in sorted(_checked(spans, f"sequence {i}"), key=lambda x: x[:2]):
             if not 0 <= start < end <= n:
                 raise ValueError(f"sequence {i}: the span {(start, end, label)!r} must lie within its {n} tokens")
-            if any(tag != outside for tag in tags[start:end]):
+            if start < before:
                 raise ValueError(f"sequence {i}: the span {(start, end, label)!r} overlaps another")
-            tags[start:end] = [f"B-{label}", *[f"I-{label}"] * (end - start - 1)]
+            before = end
+            if label != outside:
+                tags[start:end] = [f"B-{label}", *[f"I-{label}"] * (end - start - 1)]
         out.append(tags)
     return out
 
@@ -330,7 +332,9 @@ def rewritten(y: Sequence[Any], outside: Any, runs: bool, chunks: bool) -> list[
     >>> rewritten([["B-X", "E-X", "S-X", "O"]], "O", False, True)
     [['B-X', 'I-X', 'B-X', 'O']]
     """
-    types = found_types(y, outside) if any(map(len, y)) else []
+    if not any(map(len, y)):
+        return [[] for _ in y]
+    types = found_types(y, outside)
     offsets = np.cumsum([0, *map(len, y)])
     known = read_tags(y, types, offsets, outside, runs)
     return [write_tags(rows, types, outside, chunks) for rows in known.by_sequence()]
@@ -346,10 +350,12 @@ def cut_long(known: Known, longest: NDArray[np.int64], cut: bool, types: Sequenc
     if not cut:
         worst = int(wrong[np.argmax(size[wrong])])
         i = int(np.searchsorted(known.offsets, start[worst], side="right")) - 1
+        most = int(longest[label[worst]])
+        advice = f"max_length={int(size[worst])}" if most == longest.max() else "outside_runs=True"
         raise ValueError(
             f"sequence {i}, position {int(start[worst] - known.offsets[i])}: the longest segment, of "
             f"{types[label[worst]]!r}, has {counted(int(size[worst]), 'token')}, more than 'max_length'="
-            f"{int(longest[label[worst]])}: set max_length={int(size[worst])}, or too_long='cut'"
+            f"{most}: set {advice}, or too_long='cut'"
         )
     borders = known.borders.copy()
     for k in wrong.tolist():

@@ -22,7 +22,7 @@ from crfkit.features.restoring import restore_encoder
 from crfkit.model.chain_model import EdgeWeight, StateWeight, TupleWeight, plain_values, write_file
 from crfkit.segment.features import FeatureFinder
 from crfkit.segment.objective import Items, Shape, joined
-from crfkit.segment.potentials import Potentials
+from crfkit.segment.potentials import MOST_ORDER, Potentials
 
 _PIECE = 1 << 22  # scores held at a time while predicting
 
@@ -267,7 +267,7 @@ def restore_model(header: Any, arrays: Arrays, features: FeatureSource, function
     longest, single, lengths, order, first, last = head["shape"]
     longest = integer(1, 1 << 20)(longest, "shape.max_length")
     single = integer(-1, len(labels) - 1)(single, "shape.single")
-    order = integer(0, 64)(order, "shape.order")
+    order = integer(0, MOST_ORDER)(order, "shape.order")
     lengths = one_of("table", "buckets")(lengths, "shape.lengths")
     shape = Shape(len(labels), longest, single, lengths, order, flag(first, "shape.first"), flag(last, "shape.last"))
     if head["outside"] is not None and head["outside"] not in labels:

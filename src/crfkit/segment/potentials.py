@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from crfkit.base.numbers import inner_tokens
 from crfkit.base.scores import as_scores, check_scores, check_shapes, check_tokens
 from crfkit.base.shown import Record
 
@@ -17,6 +18,7 @@ Floats = NDArray[np.floating[Any]]
 #: What the core takes: scores of tokens, of beginnings and ends, of pairs and lengths, the tail and its order, borders,
 #: listed segments, offsets.
 Lattice = tuple[Any, ...]
+MOST_ORDER = 1000  # of a tail
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,9 +60,9 @@ class Potentials(Record):
         :math:`D_K(j) + m\, \text{tail}_j + \log \binom{m + r - 1}{r - 1}`, a geometric distribution of lengths for
         r = 1 and a negative-binomial one otherwise.
     tail_order : int
-        The order r of the tail.
+        The order r of the tail, at most 1000.
     borders : int array [T], optional
-        1 where a segment must begin with the token, -1 where none may, 0 elsewhere.
+        1 where a segment must begin with the token, -1 where none may, 0 elsewhere; not -1 where a sequence begins.
     allowed : bool array [T, L], optional
         Labels that a token may have.
     offsets : int array [S + 1], optional
@@ -101,7 +103,11 @@ class Potentials(Record):
         fields: dict[str, Any] = dict(given)
         for name, kind in (("segments", np.int64), ("borders", np.int8), ("allowed", bool), ("offsets", np.int64)):
             if getattr(self, name) is not None:
-                fields[name] = np.ascontiguousarray(getattr(self, name), kind)
+                value = np.asarray(getattr(self, name))
+                if kind is not bool and value.size and value.dtype.kind not in "biu":
+                    raise ValueError(f"{name!r} must hold ints, got {value.dtype}")
+                value = value.reshape(0, 2) if name == "segments" and value.size == 0 else value
+                fields[name] = np.ascontiguousarray(value, kind)
         for name, value in fields.items():
             object.__setattr__(self, name, value)
         self._check_shapes()
@@ -119,23 +125,23 @@ class Potentials(Record):
         shapes = dict.fromkeys(("first", "last", "allowed"), (tokens, labels))
         shapes |= {"pairwise": (labels, labels), "segments": (listed, 2), "segment_scores": (listed, labels)}
         check_shapes(self, {**shapes, **dict.fromkeys(("start", "end", "tail"), (labels,)), "borders": (tokens,)})
-        if not isinstance(self.tail_order, (int, np.integer)) or self.tail_order < 1:
-            raise ValueError(f"'tail_order' must be an int >= 1, got {self.tail_order!r}")
+        if not isinstance(self.tail_order, (int, np.integer)) or not 1 <= self.tail_order <= MOST_ORDER:
+            raise ValueError(f"'tail_order' must be an int from 1 to {MOST_ORDER}, got {self.tail_order!r}")
         if self.tail is None and self.tail_order != 1:
             raise ValueError(f"'tail_order' needs a 'tail', got {self.tail_order!r} without one")
         if self.borders is not None and not np.isin(self.borders, (-1, 0, 1)).all():
             raise ValueError("'borders' must be 1, 0 or -1")
+        if self.borders is not None:
+            wrong = np.flatnonzero((self.borders < 0) & ~inner_tokens(self.all_offsets))
+            if len(wrong):
+                raise ValueError(f"'borders' must not be -1 where a sequence begins, got -1 at borders[{wrong[0]}]")
 
     def _check_segments(self) -> None:
         if self.segments is None:
             return
         a, b = self.segments.T
         longest = self.max_length - (self.tail is not None)
-        inside = (a >= 0) & (b > a) & (b <= len(self.unary))
-        if self.offsets is not None and inside.all():
-            of = np.searchsorted(self.offsets, self.segments - [0, 1], side="right")
-            inside = of[:, 0] == of[:, 1]
-        wrong = np.flatnonzero(~inside | (b - a > longest))
+        wrong = np.flatnonzero(~self._inside(self.segments) | (b - a > longest))
         if len(wrong):
             i = int(wrong[0])
             raise ValueError(
@@ -147,6 +153,28 @@ class Potentials(Record):
             self.segments
         ):
             raise ValueError("'segments' must not name a segment twice")
+
+    def _inside(self, segments: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether segments [M, 2] have tokens and lie in one sequence."""
+        a, b = segments.T
+        of = np.searchsorted(self.all_offsets, segments - [0, 1], side="right")
+        return np.asarray((a >= 0) & (b > a) & (b <= len(self.unary)) & (of[:, 0] == of[:, 1]))
+
+    def _check_rows(self, segments: ArrayLike) -> NDArray[np.int64]:
+        """Segments (start, end, label) [M, 3] as an array; raises ValueError unless they can be those of a sequence."""
+        given = np.asarray(segments)
+        if given.size and (given.dtype.kind not in "iu" or given.ndim != 2 or given.shape[1] != 3):
+            shape = f"{given.dtype} {given.shape}"
+            raise ValueError(f"'segments' must be rows of ints (start, end, label), got an array of {shape}")
+        rows = given.astype(np.int64).reshape(-1, 3)
+        j = rows[:, 2]
+        if ((j < 0) | (j >= self.n_labels)).any():
+            raise ValueError(f"labels in 'segments' must be numbers from 0 to {self.n_labels - 1}, got {j.tolist()}")
+        wrong = np.flatnonzero(~self._inside(rows[:, :2]))
+        if len(wrong):
+            i = int(wrong[0])
+            raise ValueError(f"segments[{i}] must lie in one sequence and have tokens, got {tuple(rows[i].tolist())}")
+        return rows
 
     @property
     def n_labels(self) -> int:

@@ -88,17 +88,9 @@ def score(p: Potentials, segments: ArrayLike) -> float:
     """
     if p.offsets is not None:
         raise ValueError("'score' is for a single sequence, not for a batch")
-    given = np.asarray(segments)
-    if given.size and (given.dtype.kind not in "iu" or given.ndim != 2 or given.shape[1] != 3):
-        shape = f"{given.dtype} {given.shape}"
-        raise ValueError(f"'segments' must be rows of ints (start, end, label), got an array of {shape}")
-    rows = given.astype(np.int64).reshape(-1, 3)
+    rows = p._check_rows(segments)
     a, b, j = rows.T
-    if ((j < 0) | (j >= p.n_labels)).any():
-        raise ValueError(f"labels in 'segments' must be numbers from 0 to {p.n_labels - 1}, got {j.tolist()}")
-    if not len(rows):
-        return 0.0 if not len(p.unary) else -np.inf
-    if a[0] != 0 or b[-1] != len(p.unary) or (a[1:] != b[:-1]).any() or (b <= a).any():
+    if (np.append(a, len(p.unary)) != np.append(0, b)).any():
         raise ValueError("'segments' must cover the sequence, one after another")
     total = float(segment_scores(p, rows).sum()) + float(p.pairwise[j[:-1], j[1:]].sum())
     if p.first is not None:

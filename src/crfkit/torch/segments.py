@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from crfkit import _core
+from crfkit.base.parameters import check_number
 from crfkit.base.threads import resolve_threads
 from crfkit.segment.inference import Marginals, Segments, decode, marginals, nbest
 from crfkit.segment.known import ANY, BORDER, INNER
@@ -156,8 +157,8 @@ class SegmentCRF(nn.Module):
         ignore_index: int = -100,
         backend: Literal["auto", "core", "triton"] = "auto",
     ) -> None:
-        if num_tags <= 0 or max_length <= 0:
-            raise ValueError(f"'num_tags' and 'max_length' of SegmentCRF must be >= 1, got {num_tags} and {max_length}")
+        check_number(self, "num_tags", num_tags, 1, integer=True)
+        check_number(self, "max_length", max_length, 1, integer=True)
         if ignore_index >= 0:
             raise ValueError(f"'ignore_index' of SegmentCRF must be negative, got {ignore_index}")
         if backend not in ("auto", "core", "triton"):
