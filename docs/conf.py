@@ -49,6 +49,7 @@ copybutton_line_continuation_character = "\\"
 autodoc_typehints = "none"  # the docstrings say what each parameter may be
 autodoc_member_order = "groupwise"
 autosummary_ignore_module_all = False
+toc_object_entries_show_parents = "hide"  # which the page is about
 napoleon_google_docstring = False
 napoleon_use_ivar = True
 napoleon_use_param = False  # types of parameters are words, not references
