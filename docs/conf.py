@@ -180,7 +180,9 @@ def import_names(
             line = f"import {found.__name__}" + (
                 f" as {word}" if word != found.__name__ else ""
             )
-            imports.append(f"from {parent} import {word}" if parent and last == word else line)
+            imports.append(
+                f"from {parent} import {word}" if parent and last == word else line
+            )
             continue
         places = [m for m in (page, "crfkit", *sorted(sys.modules)) if m.startswith("crfkit")]
         public = [

@@ -65,9 +65,9 @@ def test_confusion_counts_tokens() -> None:
     assert np.allclose(ax.images[0].get_array(), plotting._colours(np.array([[1, 0, 0], [0.5, 0.5, 0], [0, 0, 1]])))
     some = plotting.confusion([["A", "B", "B", "C"]], [["A", "A", "B", "C"]], labels=["B", "A"])
     assert texts(some) == ["1", "1", "", "1"]
-    with pytest.raises(ValueError, match="'labels' of plotting.confusion must name at least one label"):
+    with pytest.raises(ValueError, match=r"'labels' of plotting.confusion must name at least one label"):
         plotting.confusion([["A"]], [["A"]], labels=[])
-    with pytest.raises(ValueError, match="'y_true' of plotting.confusion has no labels"):
+    with pytest.raises(ValueError, match=r"'y_true' of plotting.confusion has no labels"):
         plotting.confusion([], [])
 
 
@@ -110,7 +110,7 @@ def test_marginals_of_some_tokens(crf: CRF) -> None:
     assert len(part.patches) == sum(label == "B-UNIT" for label in crf.predict([x])[0][101:104])
     assert plotting.marginals(crf, x, tokens=range(100)).figure.get_figwidth() < 27
     for wrong in ([], [200], [-1]):
-        with pytest.raises(ValueError, match="'tokens' of plotting.marginals must be positions from 0 to 199, got"):
+        with pytest.raises(ValueError, match=r"'tokens' of plotting.marginals must be positions from 0 to 199, got"):
             plotting.marginals(crf, x, tokens=wrong)
 
 

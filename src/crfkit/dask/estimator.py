@@ -31,8 +31,8 @@ class CRF(LocalCRF):
     The cluster is that of the current ``distributed.Client``; without one, partitions are processed one after another
     in this process, with the same result. Parameters and attributes are those of :class:`crfkit.CRF`. Beams,
     entropies, hidden states, ``order``, ``gradient``, ``n_init``, ``warm_start``, ``warm_start_fraction``,
-    ``partial_fit`` and ``algorithm="sag"`` are not available here. Other stochastic algorithms run on each partition by itself, and their
-    weights are averaged after every pass.
+    ``partial_fit`` and ``algorithm="sag"`` are not available here. Other stochastic algorithms run on each partition
+    by itself, and their weights are averaged after every pass.
 
     Examples
     --------
@@ -148,7 +148,7 @@ class CRF(LocalCRF):
         return self
 
     @property
-    def partial_fit(self) -> Any:  # type: ignore[override]
+    def partial_fit(self) -> Any:
         """Not available: use that of :meth:`to_local`, which takes data in memory."""
         raise AttributeError("crfkit.dask.CRF has no 'partial_fit': use to_local().partial_fit with data in memory")
 
