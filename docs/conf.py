@@ -42,11 +42,14 @@ myst_enable_extensions = [
     "deflist",
 ]
 myst_heading_anchors = 3
-copybutton_prompt_text = "$ "
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+copybutton_line_continuation_character = "\\"
 
 autodoc_typehints = "none"  # the docstrings say what each parameter may be
 autodoc_member_order = "groupwise"
 autosummary_ignore_module_all = False
+toc_object_entries_show_parents = "hide"  # which the page is about
 napoleon_google_docstring = False
 napoleon_use_ivar = True
 napoleon_use_param = False  # types of parameters are words, not references
@@ -63,6 +66,8 @@ html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
 html_math_renderer = "mathml"
+html_show_search_summary = False  # it is fetched, which files on disk do not allow
+html_context = {"default_mode": "auto"}
 # they have no neighbours to list
 html_sidebars: dict[str, list[str]] = {"cli": [], "changelog": []}
 html_theme_options = {
@@ -175,13 +180,17 @@ def import_names(
             line = f"import {found.__name__}" + (
                 f" as {word}" if word != found.__name__ else ""
             )
-            imports.append(f"from {parent} import {word}" if last == word else line)
+            imports.append(
+                f"from {parent} import {word}" if parent and last == word else line
+            )
             continue
         places = [m for m in (page, "crfkit", *sorted(sys.modules)) if m.startswith("crfkit")]
         public = [
             m
             for m in places
-            if word in getattr(sys.modules[m], "__all__", ()) and m.count(".") < 2
+            if word in getattr(sys.modules[m], "__all__", ())
+            and getattr(sys.modules[m], word, None) is found
+            and (m == page or m.count(".") < 2)
         ]
         members.setdefault((public or [found.__module__])[0], []).append(word)
     imports += [f"from {place} import {', '.join(words)}" for place, words in members.items()]

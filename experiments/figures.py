@@ -76,10 +76,25 @@ def themes() -> str:
     return f"<style>{rules[LIGHT]}@media(prefers-color-scheme:dark){{{rules[DARK]}}}</style>"
 
 
+def night() -> str:
+    """The style of an SVG with a heat map: on dark pages its cells darken, instead of whiten, towards nothing.
+
+    The map of colours is affine; white text can be read on the darkest orange and blue, and on all between.
+    """
+    day = np.array([mpl.colors.to_rgb(c) for c in ("white", *COLOURS[:2])])
+    dark = np.array([mpl.colors.to_rgb(c) for c in (DARK, *(readable(c, "white") for c in COLOURS[:2]))])
+    matrix = np.linalg.lstsq(np.c_[day, np.zeros(3), np.ones(3)], dark, rcond=None)[0].T
+    rows = " ".join(f"{x:.4f}" for x in np.r_[matrix, [[0, 0, 0, 1, 0]]].ravel())
+    colours = f'<filter id="night" color-interpolation-filters="sRGB"><feColorMatrix values="{rows}"/></filter>'
+    rules = 'image{filter:url(#night)}[id^="text_"]>g:not([style*="#"]){fill:#fff}'  # which were black
+    return f"{colours}<style>@media(prefers-color-scheme:dark){{{rules}}}</style>"
+
+
 def two_themes(path: Path) -> None:
-    """Gives such a style to an SVG of matplotlib."""
+    """Gives such styles to an SVG of matplotlib."""
     svg = path.read_text(encoding="utf-8")
-    path.write_text(svg.replace(" <defs>", f" {themes()}\n <defs>", 1), encoding="utf-8")
+    style = themes() + night() * ("<image" in svg)
+    path.write_text(svg.replace(" <defs>", f" {style}\n <defs>", 1), encoding="utf-8")
 
 
 def plain_ticks(axis: Any, at: list[float]) -> None:
@@ -172,7 +187,7 @@ def treewidth() -> None:
         left.semilogy(x, [found["rate"] * r["entries"] for r in rows], color=COLOURS[k], label=f"{labels} labels")
         left.semilogy(x, [r["seconds"] for r in rows], "o", color=COLOURS[k], label="_", markersize=4)
         right.plot(x, [r["error"] for r in rows], "o-", color=COLOURS[k], label=f"{labels} labels", markersize=4)
-    left.set(xlabel="treewidth", title="exact marginals, CPU s: measured (dots), predicted", ylim=(4e-7, 2))
+    left.set(xlabel="treewidth", title="exact, CPU s: measured (dots), predicted (lines)", ylim=(4e-7, 2))
     right.set(xlabel="treewidth", title="loopy: largest error of a probability", ylim=(0, None))
     for ax in (left, right):
         ax.set_xlim(0, None)
@@ -207,12 +222,13 @@ def sparse_training(data: str) -> None:
     figure, ax = plt.subplots(figsize=(7, 0.8 + 0.34 * len(found)), layout="constrained")
     for k, row in enumerate(found):
         colour = COLOURS[1] if "sgd" in row["method"] else COLOURS[0]
-        ax.barh(k, row["seconds"], color=colour, height=0.68, alpha=1 if "exact" in row["method"] else 0.7)
+        ax.barh(k, row["seconds"], color=colour, height=0.68)
     texts = [f"{row['seconds']:.3g} s, accuracy {row['accuracy']:.2f}" for row in found]
     end_bars(ax, range(len(found)), [row["seconds"] for row in found], texts)
     ax.set_yticks(range(len(found)), [row["method"] for row in found])
     ax.invert_yaxis()
-    ax.set(xlabel=f"{unit} of training (blue: L-BFGS, orange: SGD)", xlim=(0, 1.35 * max(r["seconds"] for r in found)))
+    colours = "blue: L-BFGS, orange: SGD" if any("sgd" in row["method"] for row in found) else "L-BFGS"
+    ax.set(xlabel=f"{unit} of training ({colours})", xlim=(0, 1.35 * max(r["seconds"] for r in found)))
     save(figure, f"sparse_{data}.svg")
 
 
@@ -298,7 +314,7 @@ def few_labels() -> None:
 
 
 def snips() -> None:
-    """F1 on the validation set over epochs, a line for every run; beside them, F1 on the test set."""
+    """F1 on the validation set over passes, a line for every run; beside them, F1 on the test set."""
     runs = numbers("snips")
     figure, ax = plt.subplots(figsize=(7, 3.8), layout="constrained")
     n = len(runs[0]["history"])
@@ -308,7 +324,7 @@ def snips() -> None:
             ax.plot(range(1, n + 1), r["history"], color=COLOURS[k], linewidth=1, label=f"_{name}")
         ax.plot([n + 3] * len(found), [r["f1"] for r in found], "o", color=COLOURS[k], markersize=5, label=name)
     ax.axvline(n + 1.5, color=INK, linewidth=0.8)
-    ax.set(xlabel="epoch: F1 on the validation set", ylabel="slot F1, %", ylim=(65, 95), xlim=(0, n + 4))
+    ax.set(xlabel="pass: F1 on the validation set", ylabel="slot F1, %", ylim=(65, 95), xlim=(0, n + 4))
     ax.set_xticks([*range(0, n + 1, 5), n + 3], [*map(str, range(0, n + 1, 5)), "test set"])
     name_lines(ax)
     save(figure, "snips.svg")

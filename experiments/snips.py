@@ -1,9 +1,9 @@
 """A bidirectional LSTM with a CRF on it against the same encoder with a softmax, on the slots of SNIPS.
 
-    python experiments/snips.py [--epochs N] [--seeds N] [--jobs N] [--threads N] [--json FILE] [--figure-only]
+    python experiments/snips.py [--passes N] [--seeds N] [--jobs N] [--threads N] [--json FILE] [--figure-only]
 
 Both have the same embeddings (lower-cased words, suffixes of three characters), encoder, optimiser, batches and seeds;
-the epoch is chosen by the F1 of slots on the validation part. Prints a table of F1 and sentences right on the test part
+the pass is chosen by the F1 of slots on the validation part. Prints a table of F1 and sentences right on the test part
 and of seconds, writes the runs to numbers/snips.json and, if matplotlib is there, draws docs/experiments/snips.svg.
 Seconds are only worth something with one job.
 """
@@ -102,8 +102,8 @@ def predict(model: Tagger, rows: list[Tensor], names: list[str], device: str) ->
 
 
 def run(job: tuple[bool, int, int]) -> dict[str, Any]:
-    """F1 and sentences right on the test part, F1 after every epoch, seconds of an epoch and of decoding."""
-    chain, seed, epochs = job
+    """F1 and sentences right on the test part, F1 after every pass, seconds of a pass and of decoding."""
+    chain, seed, passes = job
     device = "cuda" if torch.cuda.is_available() else "cpu"
     parts = []
     for split in ("train", "dev", "test"):
@@ -120,7 +120,7 @@ def run(job: tuple[bool, int, int]) -> dict[str, Any]:
     kept: dict[str, Tensor] = {}
     history: list[float] = []
     seconds = []
-    for epoch in range(epochs):
+    for k in range(passes):
         model.train()
         begin = time.perf_counter()
         for _, w, s, tags, lengths in batches(train, torch.randperm(len(train)).tolist(), device):
@@ -135,7 +135,7 @@ def run(job: tuple[bool, int, int]) -> dict[str, Any]:
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - begin)
         f1 = 100 * (evaluate(parts[1][1], predict(model, dev, list(labels), device)).f1 or 0.0)
-        print(f"  {NAMES[chain]} {seed} {epoch + 1} {f1:.2f} {seconds[-1]:.1f} s", flush=True)
+        print(f"  {NAMES[chain]} {seed} {k + 1} {f1:.2f} {seconds[-1]:.1f} s", flush=True)
         if f1 > max(history, default=-1.0):
             kept = copy.deepcopy(model.state_dict())
         history.append(f1)
@@ -150,36 +150,36 @@ def run(job: tuple[bool, int, int]) -> dict[str, Any]:
         "f1": round(100 * (report.f1 or 0.0), 2),
         "sentences": round(100 * report.sequence_accuracy, 2),
         "history": [round(v, 2) for v in history],
-        "epoch_seconds": round(statistics.median(seconds), 2),
+        "pass_seconds": round(statistics.median(seconds), 2),
         "decode_seconds": round(decoding, 3),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--passes", type=int, default=20)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write the runs here, and draw no figure")
     args = parser.parse_args()
-    jobs = [(chain, seed, args.epochs) for seed in range(args.seeds) for chain in NAMES]
+    jobs = [(chain, seed, args.passes) for seed in range(args.seeds) for chain in NAMES]
     if args.jobs > 1:
         with multiprocessing.get_context("spawn").Pool(args.jobs, torch.set_num_threads, (args.threads,)) as pool:
             runs = pool.map(run, jobs, chunksize=1)
     else:
         torch.set_num_threads(args.threads)
         runs = [run(job) for job in jobs]
-    print("| on the encoder | slot F1 | least, most | sentences right | best epoch | s an epoch | s decoding |")
+    print("| on the encoder | slot F1 | least, most | sentences right | best pass | s a pass | s decoding |")
     print("|---|---|---|---|---|---|---|")
     for name in NAMES.values():
         rows = [r for r in runs if r["model"] == name]
         f1 = [r["f1"] for r in rows]
         best = statistics.mean(r["history"].index(max(r["history"])) + 1 for r in rows)
-        mean = {k: statistics.mean(r[k] for r in rows) for k in ("sentences", "epoch_seconds", "decode_seconds")}
+        mean = {k: statistics.mean(r[k] for r in rows) for k in ("sentences", "pass_seconds", "decode_seconds")}
         print(
             f"| {name} | {statistics.mean(f1):.2f} | {min(f1):.2f}, {max(f1):.2f} | {mean['sentences']:.2f} | "
-            f"{best:.1f} | {mean['epoch_seconds']:.1f} | {mean['decode_seconds']:.2f} |"
+            f"{best:.1f} | {mean['pass_seconds']:.1f} | {mean['decode_seconds']:.2f} |"
         )
     if args.json:
         args.json.write_text(json.dumps(runs, indent=1) + "\n")

@@ -311,6 +311,12 @@ def test_demo_writes_the_sample(tmp_path: Path) -> None:
     failed = run("demo", "--write", folder, code=2)
     assert f"{folder / 'test.txt'} already exists" in failed.stderr
     assert (folder / "test.txt").read_text() == "mine"
+    failed = run("demo", "--write", folder / "test.txt", code=2)
+    assert f"--write: {folder / 'test.txt'} is a file, not a folder" in failed.stderr
+    failed = run("demo", "--write", folder, "--report", tmp_path / "report.html", code=2)
+    assert "--report needs training, which --write leaves out" in failed.stderr
+    failed = run("demo", "--report", tmp_path / "none" / "report.html", code=2)
+    assert f"--report: the folder to write to does not exist: {tmp_path / 'none'}\n" in failed.stderr
 
 
 def test_convert_and_other_tools_names(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -77,6 +78,22 @@ def fitted(client: Client | None, data: Any, estimator: on_dask.CRF, **how: Any)
 
 
 # sums and vocabularies, without a cluster
+
+
+def test_the_example_of_the_page_runs_as_a_script(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "dask.md").read_text(encoding="utf-8")
+    script = tmp_path / "example.py"
+    script.write_text(page.split("```python\n")[1].split("```")[0], encoding="utf-8")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout == page.split("```output\n")[1].split("```")[0], done.stderr
+
+
+def test_partial_fit_is_that_of_the_local_crf() -> None:
+    crf = on_dask.CRF(algorithm="sgd").fit(db.from_sequence([(["a", "b"], ["A", "B"])]))
+    assert not hasattr(crf, "partial_fit")
+    with pytest.raises(AttributeError, match=r"crfkit.dask.CRF has no 'partial_fit': use to_local\(\).partial_fit"):
+        _ = crf.partial_fit
+    assert crf.to_local().partial_fit([["c"]], [["C"]]).classes_.tolist() == ["A", "B", "C"]
 
 
 def test_the_tree_depends_on_the_number_alone_and_adds_everything_once() -> None:

@@ -212,7 +212,7 @@ def train(*arguments: Any) -> str:
 
 def test_the_target_is_tried_before_the_data_is_read(tmp_path: Path) -> None:
     assert f"this is a folder, not a file: {tmp_path}" in train(tmp_path)
-    assert f"the folder to write to does not exist: {tmp_path / 'no' / 'm'}" in train(tmp_path / "no" / "m")
+    assert f"the folder to write to does not exist: {tmp_path / 'no'}\n" in train(tmp_path / "no" / "m")
     if not IS_ROOT:  # who may write everywhere
         tmp_path.chmod(0o500)
         assert f"Permission denied: {tmp_path / 'm'}" in train(tmp_path / "m")

@@ -65,6 +65,10 @@ def test_confusion_counts_tokens() -> None:
     assert np.allclose(ax.images[0].get_array(), plotting._colours(np.array([[1, 0, 0], [0.5, 0.5, 0], [0, 0, 1]])))
     some = plotting.confusion([["A", "B", "B", "C"]], [["A", "A", "B", "C"]], labels=["B", "A"])
     assert texts(some) == ["1", "1", "", "1"]
+    with pytest.raises(ValueError, match=r"'labels' of plotting.confusion must name at least one label"):
+        plotting.confusion([["A"]], [["A"]], labels=[])
+    with pytest.raises(ValueError, match=r"'y_true' of plotting.confusion has no labels"):
+        plotting.confusion([], [])
 
 
 def test_explanation_adds_up(crf: CRF) -> None:
@@ -91,6 +95,42 @@ def test_marginals_frame_the_best_labels(crf: CRF) -> None:
     assert ticks(plotting.marginals(crf, x, labels=["O", "B-QTY"]).yaxis) == ["O", "B-QTY"]
     with pytest.raises(TypeError, match=r"takes a fitted CRF"):
         plotting.marginals(crf.model_, x)
+    with pytest.raises(ValueError, match=r"must be a list of tokens, got str 'two cups': split text into tokens"):
+        plotting.marginals(crf, "two cups")
+
+
+def test_marginals_of_some_tokens(crf: CRF) -> None:
+    x = ["2", "cups", "brown", "sugar"] * 50
+    with pytest.raises(ValueError, match="room for 100 tokens, got 200: choose some"):
+        plotting.marginals(crf, x)
+    part = plotting.marginals(crf, x, tokens=range(101, 104), labels=["B-UNIT"])
+    assert ticks(part.xaxis) == x[1:4]
+    p = crf.predict_marginals([x])[0][101:104, crf.classes_.tolist().index("B-UNIT")]
+    assert np.allclose(part.images[0].get_array()[0], plotting._colours(np.where(p >= 0.005, p, 0)))
+    assert len(part.patches) == sum(label == "B-UNIT" for label in crf.predict([x])[0][101:104])
+    assert plotting.marginals(crf, x, tokens=range(100)).figure.get_figwidth() < 27
+    for wrong in ([], [200], [-1]):
+        with pytest.raises(ValueError, match=r"'tokens' of plotting.marginals must be positions from 0 to 199, got"):
+            plotting.marginals(crf, x, tokens=wrong)
+
+
+def test_dollars_are_drawn_as_they_are() -> None:
+    X = [["$5_$", "a$b$c"], ["a$b$c", "$5_$"]]
+    y = [["PRP$", "$_$"], ["$_$", "PRP$"]]
+    crf = CRF().fit(X, y)
+    curve = calibration.calibration_curve(crf, X, y, unit="tokens")
+    drawn = [
+        plotting.transitions(crf),
+        plotting.confusion(y, y),
+        plotting.explanation(crf.explain(X[0])[0]),
+        plotting.marginals(crf, X[0]),
+        plotting.calibration_curve({"$_$": curve}),
+        plotting.learning_curve({"$_$": [CURVE]}, target=0.5),
+    ]
+    for ax in drawn:
+        ax.figure.canvas.draw()
+        for text in ax.figure.findobj(mpl.text.Text):
+            assert "$" not in text.get_text() or not text.get_parse_math()
 
 
 def test_calibration_curves(crf: CRF) -> None:
@@ -107,6 +147,8 @@ def test_calibration_curves(crf: CRF) -> None:
         plotting.calibration_curve({"x": 3})  # type: ignore[dict-item]
     with pytest.raises(ValueError, match="at least one curve"):
         plotting.calibration_curve({})
+    with pytest.raises(TypeError, match="must be a CalibrationCurve, or map names to them, got list"):
+        plotting.calibration_curve([1, 2])  # type: ignore[arg-type]
 
 
 def test_names_of_lines_that_end_early_cross_no_line() -> None:
@@ -170,6 +212,8 @@ def test_beams_over_iterations(algorithm: str) -> None:
     for wrong in (plain, []):
         with pytest.raises(ValueError, match="must come from training with a beam"):
             plotting.beams(wrong)
+    with pytest.raises(TypeError, match="must hold what callback was given, got dict"):
+        plotting.beams([{"a": 1}])  # type: ignore[list-item]
 
 
 def test_axes_can_be_given(crf: CRF) -> None:

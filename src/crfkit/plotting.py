@@ -88,6 +88,7 @@ def name_lines(ax: Axes, size: float = 9, distance: float = 7) -> None:
             va="center",
             annotation_clip=False,
             in_layout=False,
+            parse_math=False,
         )
         for line, end in zip(lines, _ends(ax, lines), strict=True)
     ]
@@ -207,8 +208,8 @@ def contrast(one: Any, other: Any) -> float:
 def _grid(ax: Axes, cells: NDArray[np.float64], texts: Sequence[Sequence[str]], rows: Any, columns: Any) -> None:
     """Coloured cells with text in them, named at both sides."""
     ax.imshow(cells, aspect="auto", interpolation="nearest")
-    ax.set_xticks(range(len(columns)), [str(x) for x in columns])
-    ax.set_yticks(range(len(rows)), [str(x) for x in rows])
+    ax.set_xticks(range(len(columns)), [str(x) for x in columns], parse_math=False)
+    ax.set_yticks(range(len(rows)), [str(x) for x in rows], parse_math=False)
     if sum(len(str(x)) + 2 for x in columns) > 11 * ax.get_position().width * ax.figure.get_figwidth():
         ax.tick_params(axis="x", rotation=90)
     ax.grid(visible=False)
@@ -227,6 +228,8 @@ def _grid(ax: Axes, cells: NDArray[np.float64], texts: Sequence[Sequence[str]], 
 def _chosen(labels: Sequence[Any], some: Sequence[Any] | None, where: str) -> list[int]:
     if some is None:
         return list(range(len(labels)))
+    if not len(some):
+        raise ValueError(f"'labels' of plotting.{where} must name at least one label, got none")
     for label in some:
         if label not in labels:
             raise ValueError(f"'labels' of plotting.{where}: there is no label {label!r}")
@@ -298,6 +301,8 @@ def confusion(y_true: Any, y_pred: Any, *, labels: Sequence[Any] | None = None, 
     'predicted label'
     """
     every, counts = metrics.confusion(y_true, y_pred)
+    if not len(every):
+        raise ValueError("'y_true' of plotting.confusion has no labels")
     chosen = _chosen(every, labels, "confusion")
     names, n = [every[k] for k in chosen], counts[np.ix_(chosen, chosen)]
     share = n / np.maximum(1, counts[chosen].sum(axis=1, keepdims=True))
@@ -341,7 +346,7 @@ def explanation(decision: Decision, *, top: int = 8, ax: Axes | None = None) -> 
     amounts = [amount for _, amount in bars]
     colours = [COLOURS[1] if amount > 0 else COLOURS[0] for amount in amounts]
     ax.barh(range(len(bars)), amounts, color=colours, height=0.7)
-    ax.set_yticks(range(len(bars)), [name for name, _ in bars])
+    ax.set_yticks(range(len(bars)), [name for name, _ in bars], parse_math=False)
     ax.invert_yaxis()
     ax.axvline(0, color=_ink(ax), linewidth=0.8)
     ax.grid(visible=False, axis="y")
@@ -366,13 +371,21 @@ def explanation(decision: Decision, *, top: int = 8, ax: Axes | None = None) -> 
     else:
         title += f" rather than {decision.runner_up} ({decision.runner_up_probability:.2f})"
         ax.set_xlabel(
-            f"for {decision.runner_up}  ←  log-odds, {decision.log_odds:+.2f} in all  →  for {decision.label}"
+            f"for {decision.runner_up}  ←  log-odds, {decision.log_odds:+.2f} in all  →  for {decision.label}",
+            parse_math=False,
         )
-    ax.set_title(title, loc="left")
+    ax.set_title(title, loc="left", parse_math=False)
     return ax
 
 
-def marginals(crf: Any, x: Any, *, labels: Sequence[Any] | None = None, ax: Axes | None = None) -> Axes:
+def marginals(
+    crf: Any,
+    x: Any,
+    *,
+    labels: Sequence[Any] | None = None,
+    tokens: Sequence[int] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
     """Probabilities of all labels along a sentence; the best labelling is framed.
 
     Parameters
@@ -383,6 +396,8 @@ def marginals(crf: Any, x: Any, *, labels: Sequence[Any] | None = None, ax: Axes
         The tokens.
     labels : sequence, optional
         Only these, in this order; by default all that reach a probability of 0.01 somewhere.
+    tokens : sequence of int, optional
+        Positions of the tokens to draw, such as ``range(20, 60)``; all by default. A new figure has room for 100.
     ax : Axes, optional
         Where to draw; a new figure by default.
 
@@ -399,18 +414,31 @@ def marginals(crf: Any, x: Any, *, labels: Sequence[Any] | None = None, ax: Axes
     """
     if not hasattr(crf, "predict_marginals") or not hasattr(crf, "classes_"):
         raise TypeError(f"plotting.marginals takes a fitted CRF, HMM, MEMM or NeuralCRF, got {type(crf).__name__}")
+    if isinstance(x, str):
+        raise ValueError(
+            f"'x' of plotting.marginals must be a list of tokens, got str {x[:40]!r}: split text into tokens "
+            "(crfkit.data.tokenize)"
+        )
     x = list(x)
     if not x:
         raise ValueError("'x' of plotting.marginals has no tokens")
-    p, best = np.asarray(crf.predict_marginals([x])[0], np.float64), crf.predict([x])[0]
+    places = list(range(len(x)) if tokens is None else tokens)
+    if not places or not all(0 <= t < len(x) for t in places):
+        raise ValueError(f"'tokens' of plotting.marginals must be positions from 0 to {len(x) - 1}, got {tokens!r}")
+    if ax is None and len(places) > 100:
+        raise ValueError(
+            f"plotting.marginals has room for 100 tokens, got {len(places)}: choose some, such as tokens=range(100)"
+        )
+    p, best = np.asarray(crf.predict_marginals([x])[0], np.float64)[places], crf.predict([x])[0]
+    best = [best[t] for t in places]
     every = crf.classes_.tolist()
     seen = [k for k in range(len(every)) if (len(p) and (p[:, k] >= 0.01).any()) or every[k] in best]
     chosen = seen if labels is None else _chosen(every, labels, "marginals")
     names = [every[k] for k in chosen]
     shown = p[:, chosen].T
-    ax = new_axes(ax, (1.6 + 0.62 * len(p), 1.1 + 0.32 * len(names)))
+    ax = new_axes(ax, (1.6 + min(25, 0.62 * len(p)), 1.1 + 0.32 * len(names)))
     texts = [[f"{v:.2f}".lstrip("0") if v >= 0.005 else "" for v in row] for row in shown.tolist()]
-    _grid(ax, _colours(np.where(shown >= 0.005, shown, 0.0)), texts, names, [token_text(token) for token in x])
+    _grid(ax, _colours(np.where(shown >= 0.005, shown, 0.0)), texts, names, [token_text(x[t]) for t in places])
     from matplotlib.patches import Rectangle
 
     for t, label in enumerate(best):
@@ -444,6 +472,11 @@ def calibration_curve(curves: CalibrationCurve | Mapping[str, CalibrationCurve],
     >>> plotting.calibration_curve({"CRF": curve}).get_ylabel()
     'fraction right'
     """
+    if not isinstance(curves, (CalibrationCurve, Mapping)):
+        raise TypeError(
+            "'curves' of plotting.calibration_curve must be a CalibrationCurve, or map names to them, "
+            f"got {type(curves).__name__}"
+        )
     named = curves if isinstance(curves, Mapping) else {"": curves}
     for name, curve in named.items():
         if not isinstance(curve, CalibrationCurve):
@@ -577,6 +610,9 @@ def beams(history: Iterable[Progress], *, ax: Axes | None = None) -> Axes:
     >>> ax.get_ylabel(), float(ax.get_ylim()[0])
     ('labels in the beam', 0.0)
     """
+    history = list(history)
+    if other := next((p for p in history if not isinstance(p, Progress)), None):
+        raise TypeError(f"'history' of plotting.beams must hold what callback was given, got {type(other).__name__}")
     found = [(p.iteration, p.beams) for p in history]
     if not found or any(report is None for _, report in found):
         raise ValueError(

@@ -178,7 +178,7 @@ class Pool:
     def tell(
         self, sequence: int, spans: Iterable[tuple[int, int, str | None]], judged: Iterable[tuple[int, int]] = ()
     ) -> None:
-        """Adds an answer: spans of a sequence, and the ranges of its tokens that are vouched for."""
+        """Adds an answer: spans of a sequence, and the ranges of its tokens that are confirmed."""
         length = int(self.lengths[sequence])
         old = self.known.get(sequence)
         if old is None:

@@ -67,7 +67,7 @@ class Scheme:
         spans : sequence of (start, end, name)
             ``name`` is None for tokens that are outside all spans.
         judged : sequence of (start, end)
-            Ranges of tokens that the person vouches for: outside, where no span is; spans are among them in any case.
+            Ranges of tokens that the person confirms: outside, where no span is; spans are among them in any case.
         old : bool array [T, L]
             What was known before; new answers win.
 

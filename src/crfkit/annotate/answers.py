@@ -50,7 +50,7 @@ def checked_answer(project: Project, answer: Json) -> Json:
 
 
 def require_labels(project: Project, said: Json, length: int) -> None:
-    """In a task of tokens, raises if a token that somebody vouches for has no label."""
+    """In a task of tokens, raises if a token that somebody confirms has no label."""
     if project.task != "tokens":
         return
     missing = np.zeros(length, bool)

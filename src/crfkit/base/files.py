@@ -118,7 +118,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 
     >>> check_writable("no/such/folder/model")
     Traceback (most recent call last):
-    FileNotFoundError: [Errno 2] the folder to write to does not exist: 'no/such/folder/model'
+    FileNotFoundError: [Errno 2] the folder to write to does not exist: 'no/such/folder'
     """
     target = _target(path)
     if target is not None:
@@ -139,7 +139,7 @@ def _target(path: str | os.PathLike[str]) -> Path | None:
     if target.is_symlink():
         target = target.resolve()
     if not target.absolute().parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "the folder to write to does not exist", str(target))
+        raise FileNotFoundError(errno.ENOENT, "the folder to write to does not exist", str(target.parent))
     return target
 
 

@@ -72,10 +72,11 @@ LabelOption = Annotated[
 HostOption = Annotated[str, Option(help="Address to listen at; 0.0.0.0 for all.")]
 PortOption = Annotated[int, Option(help="Port; by default 8765, or the next one that is free.")]
 AllowOption = Annotated[
-    list[str] | None, Option("--allow-host", metavar="HOST[:PORT]", help="Answer to this Host header too (a proxy).")
+    list[str] | None,
+    Option("--allow-host", metavar="HOST[:PORT]", help="Also accept this Host header, for use behind a proxy."),
 ]
 AnnotatorsOption = Annotated[
-    str | None, Option(help="Names, separated by commas; everyone gets an address of their own.")
+    str | None, Option(help="Names, separated by commas; each annotator gets a personal link.")
 ]
 ShareOption = Annotated[
     float | None,

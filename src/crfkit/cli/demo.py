@@ -31,6 +31,8 @@ _COLOURS = ("blue", "yellow", "magenta", "green", "cyan", "red", "bright_black")
 def demo(write: WriteOption = None, report: ReportOption = None, n_jobs: JobsOption = -1) -> None:
     """Train on the embedded sample of recipe ingredients, and find entities in raw text."""
     if write is not None:
+        if report is not None:
+            raise OptionError("--report needs training, which --write leaves out: run crfkit demo twice")
         write_sample(write)
         return
     check_output("--report", report)
@@ -73,6 +75,8 @@ def show(crf: CRF, sentences: list[list[Token]]) -> None:
 
 def write_sample(folder: Path) -> None:
     """Puts the files of the embedded sample into a folder; others of the same name are not overwritten."""
+    if folder.exists() and not folder.is_dir():
+        raise OptionError(f"--write: {folder} is a file, not a folder")
     sample = {x.name: x.read_bytes() for x in files("crfkit.data").joinpath("sample").iterdir()}
     for name, text in sorted(sample.items()):
         if (folder / name).exists() and (folder / name).read_bytes() != text:

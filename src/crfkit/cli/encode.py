@@ -63,7 +63,8 @@ def encode(
     ] = 0,
     memory: o.MemoryOption = "1GB",
     split: Annotated[
-        int | None, typer.Option(help="Cut a block file into this many: OUTPUT with -0, -1, ... before its ending.")
+        int | None,
+        typer.Option(metavar="N", help="Split a block file into N files, numbered -0, -1, ... before the extension."),
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue what was interrupted; data and options must be the same.")

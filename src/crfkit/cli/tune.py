@@ -43,7 +43,7 @@ def tune(
     data: o.DataArgument,
     model: Annotated[
         Path | None,
-        typer.Option("--model", "-m", help="Where to write the best model, trained on all data; nowhere by default."),
+        typer.Option("--model", "-m", help="Where to write the best model, trained on all data; not saved by default."),
     ] = None,
     c1: Annotated[str, typer.Option("--c1", help=f"Coefficients of L1 regularisation, {_NUMBERS}.")] = _shown(C1),
     c2: Annotated[str, typer.Option("--c2", help=f"Coefficients of L2 regularisation, {_NUMBERS}.")] = _shown(C2),

@@ -30,9 +30,9 @@ class CRF(LocalCRF):
 
     The cluster is that of the current ``distributed.Client``; without one, partitions are processed one after another
     in this process, with the same result. Parameters and attributes are those of :class:`crfkit.CRF`. Beams,
-    entropies, hidden states, ``order``, ``gradient``, ``n_init``, ``warm_start``, ``warm_start_fraction`` and
-    ``algorithm="sag"`` are not available here. Other stochastic algorithms run on each partition by itself, and their
-    weights are averaged after every pass.
+    entropies, hidden states, ``order``, ``gradient``, ``n_init``, ``warm_start``, ``warm_start_fraction``,
+    ``partial_fit`` and ``algorithm="sag"`` are not available here. Other stochastic algorithms run on each partition
+    by itself, and their weights are averaged after every pass.
 
     Examples
     --------
@@ -40,7 +40,7 @@ class CRF(LocalCRF):
     >>> from crfkit.dask import CRF
     >>> data = [(["two", "red", "apples"], ["QTY", "ADJ", "NAME"]), (["one", "pear"], ["QTY", "NAME"])]
     >>> crf = CRF().fit(db.from_sequence(data, npartitions=2))
-    >>> crf.predict(db.from_sequence([["two", "pear"]])).compute()
+    >>> crf.predict(db.from_sequence([["two", "pear"]])).compute(scheduler="sync")
     [['QTY', 'NAME']]
     >>> crf.to_local().predict([["two", "pear"]])
     [['QTY', 'NAME']]
@@ -146,6 +146,11 @@ class CRF(LocalCRF):
         if text := find_algorithm(self.algorithm).shortfall(self.result_, self.max_iter, self.tol):
             self._say_not_converged(text)
         return self
+
+    @property
+    def partial_fit(self) -> Any:
+        """Not available: use that of :meth:`to_local`, which takes data in memory."""
+        raise AttributeError("crfkit.dask.CRF has no 'partial_fit': use to_local().partial_fit with data in memory")
 
     def _way_on(self) -> str:
         if self.checkpoint is None:

@@ -57,8 +57,8 @@ class Expectations:
         any proportion.
     at_least, at_most : dict
         Maps attributes to pairs of a label, or a set of labels, and a fraction: of the tokens with the attribute, at
-        least, or at most, this fraction has one of the labels: at least 1 is always, at most 0 never. A bound that is
-        met costs nothing.
+        least, or at most, this fraction has one of the labels: ``at_least`` 1 means always,
+        ``at_most`` 0 means never. A bound that is met costs nothing.
     weight : float
         :math:`\lambda_k` is this, times :math:`n_k` if ``per`` is ``"token"``. With ``"posterior"``, :math:`\lambda`.
     per : {"token", "criterion"}

@@ -110,6 +110,7 @@ class HMM(ChainEstimator):
 
     Tokens may be ints, and parameters may be given:
 
+    >>> from crfkit import HMM
     >>> hmm = HMM()
     >>> hmm.startprob_, hmm.transmat_ = [0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]]
     >>> hmm.emissionprob_ = [[0.9, 0.1], [0.1, 0.9]]

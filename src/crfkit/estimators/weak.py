@@ -198,8 +198,8 @@ class WeakLabels(HMM):
         Parameters
         ----------
         X : sequences of tokens
-            Those of ``fit``, or others. Sources that are lists have no votes on others, which is an error; it goes
-            unnoticed only where as many tokens, with the same texts, come in the same order.
+            Those of ``fit``, or others. Sources that are lists have no votes on others, which is an error; it is
+            not detected if the other data has the same tokens in the same order.
         form : {"soft", "set"}
             For each token a soft label, a dict of labels and probabilities; or a partial label: the set of labels that
             are probable enough, the label itself if there is only one, None if the set holds all labels.

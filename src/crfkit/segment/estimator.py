@@ -78,8 +78,9 @@ class SegmentCRF(Estimator):
     segments : SegmentFeatures, callable or None
         Features of whole segments; a callable is ``SegmentFeatures(dictionary=False, function=f)``.
     max_length : int, optional
-        The longest segment, K; by default the longest in the training data. With a tail 1 by default, or with features
-        of segments, which are those of up to K - 1 tokens then, one more than the longest in the training data.
+        The longest segment, K; by default the longest in the training data. With a tail, the default is 1.
+        With features of segments it is then one more than the longest training segment; only segments of up to K - 1
+        tokens have such features.
     too_long : {"error", "cut"}
         What to do with longer segments in training data; ``"cut"`` makes several of them.
     lengths : {"table", "buckets"}

@@ -138,9 +138,9 @@ class NeuralCRF(Estimator):
     algorithm : {"adam", "sgd"}
         Optimiser.
     learning_rate : float, optional
-        By default 0.001 for Adam and 0.1 for SGD; it decreases as 1 / (1 + decay epoch).
+        By default 0.001 for Adam and 0.1 for SGD; it decreases as 1 / (1 + decay k) in pass k, from 0.
     decay : float
-        How fast the learning rate decreases, per epoch.
+        How fast the learning rate decreases, per pass.
     batch_size : int
         Sequences per step.
     clip : float, optional
@@ -154,10 +154,10 @@ class NeuralCRF(Estimator):
     entropy_weight : float
         Gamma.
     max_iter : int
-        Maximum number of epochs.
+        Maximum number of passes.
     early_stopping : int, optional
-        Stop when the score on the held-out data has not risen for this many epochs, and keep the weights that scored
-        best. Without held-out data, training runs for all epochs.
+        Stop when the score on the held-out data has not risen for this many passes, and keep the weights that scored
+        best. Without held-out data, training runs for all passes.
     validation_fraction : float
         Fraction of the training data held out for early stopping, unless ``fit`` is given held-out data.
     precision : {"auto", "float32", "bfloat16"}
@@ -169,20 +169,20 @@ class NeuralCRF(Estimator):
     random_state : int, optional
         Seed of the weights, the dropout and the order of the sequences.
     verbose : bool
-        Print a line per epoch to standard error.
+        Print a line per pass to standard error.
     callback : callable, optional
-        Called as ``callback(progress, w)`` after every epoch; training stops if it returns True.
+        Called as ``callback(progress, w)`` after every pass; training stops if it returns True.
     checkpoint : path, optional
         File that keeps the state of training.
     checkpoint_every : float or str, default="5min"
-        As for :class:`crfkit.CRF`; the state is saved between two epochs.
+        As for :class:`crfkit.CRF`; the state is saved between two passes.
 
     Attributes
     ----------
     classes_ : array
     network_, crf_ : torch modules
     history_ : list of Progress
-        One for every epoch: ``iteration``; ``value``, the mean loss of its batches without ``c1`` and ``c2``;
+        One for every pass: ``iteration``; ``value``, the mean loss of its batches without ``c1`` and ``c2``;
         ``gradient_norm``, that of its last batch; ``step``, the learning rate; and ``scores``, on held-out data.
 
     Examples
@@ -574,7 +574,7 @@ class NeuralCRF(Estimator):
         value = float(loss.detach())
         if not math.isfinite(value):
             causes = "labels break 'constraints', or 'learning_rate' is too high"
-            raise ValueError(f"the loss is {value} in epoch {len(self.history_) + 1}: {causes}")
+            raise ValueError(f"the loss is {value} in pass {len(self.history_) + 1}: {causes}")
         return value
 
     def _listed(self, X: Any) -> list[Any]:

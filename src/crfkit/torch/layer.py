@@ -56,7 +56,7 @@ class CRF(nn.Module):
     backend : {"auto", "core", "triton"}
         Kernels to use; by default Triton's for tensors on a GPU if it is installed, otherwise the native core.
     validate : bool
-        Whether tags on a GPU are checked before they are used, which waits for the device. Otherwise a sequence with a
+        Whether tags on a GPU are checked before they are used, which synchronises with it. Otherwise a sequence with a
         tag that is not a label has the likelihood NaN there. On the CPU tags are always checked.
 
     Attributes

@@ -48,14 +48,14 @@ def as_tensors(x: Any) -> Any:
 
 @dataclass
 class Run:
-    """Where a training is: between two epochs, all that a checkpoint holds."""
+    """Where a training is: between two passes, all that a checkpoint holds."""
 
     modules: torch.nn.Module
     optimiser: torch.optim.Optimizer
     rng: np.random.Generator
     history: list[Progress] = field(default_factory=list)
     best: tuple[float, Any] | None = None  # held-out score, and the weights that have it
-    waited: int = 0  # epochs since then
+    waited: int = 0  # passes since then
     batches: int = 0
 
     def result(self) -> State:
