@@ -38,6 +38,7 @@ from crfkit.cli.files import (
     leave_pipes,
     load_chain,
     mark_unknown,
+    naming_data,
     read_data,
     read_labelled,
     read_unlabelled,
@@ -159,7 +160,8 @@ def train(
         if not quiet and not json and not dask:
             say(f"{corpus.sizes(tokens)} in {time.perf_counter() - began:.2f}s")
         crf.callback = _Watch(json, quiet, max_iter, tokens)
-        notes = _run(crf, corpus, resume)
+        with naming_data(data):
+            notes = _run(crf, corpus, resume)
         _save(crf, model, corpus, reading, checkpoint)
         _say(crf, model, corpus, notes, began, json, quiet)
     if crf.callback.closed:

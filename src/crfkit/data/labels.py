@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.base.messages import are_counted, counted
-from crfkit.data.dataset import Dataset
+from crfkit.data.dataset import Dataset, check_label_count
 from crfkit.data.sequences import Columns
 
 __all__ = ["Tagging"]
@@ -144,6 +144,8 @@ def collect_labels(
     labels = (*known, *in_label_order(found - set(known)))
     if not labels:
         raise ValueError("there are no labels to learn from")
+    if len(labels) > len(known):
+        check_label_count(len(labels))
     return labels
 
 
