@@ -187,7 +187,7 @@ def _parse_crfpp(text: str) -> ChainModel:
     parts = text.split("\n\n", 4)
     if len(parts) != 5:
         raise ValueError(f"it has {len(parts)} of the 5 parts header, labels, templates, features and weights")
-    header = {key: x for key, _, x in (line.partition(":") for line in parts[0].split("\n"))}
+    header = {key: x.strip() for key, _, x in (line.partition(":") for line in parts[0].split("\n"))}
     head = _CRFPP(header, "")
     factor, most, columns = head["cost-factor"], head["maxid"], head["xsize"]
     labels = [line for line in parts[1].split("\n") if line]
