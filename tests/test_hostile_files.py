@@ -573,6 +573,16 @@ def test_loaded_models_have_types(good: dict[str, Path]) -> None:
     assert found.predict(X) == Y
 
 
+def test_unknown_instruction_sets_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from crfkit.base import interpreter
+
+    monkeypatch.setenv("CRFKIT_ISA", "avx2")
+    importlib.reload(interpreter)
+    monkeypatch.setenv("CRFKIT_ISA", "foo")
+    with pytest.raises(ImportError, match="CRFKIT_ISA must be base, avx2 or avx512, got 'foo'"):
+        importlib.reload(interpreter)
+
+
 def test_the_free_threaded_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from crfkit.base import interpreter
 
