@@ -156,12 +156,11 @@ def train(
     with busy(f"{'reading' if out_of_core is None else 'encoding'} {data}", quiet or json) as tell:
         corpus = _read(options, reading) if out_of_core is None else _encode(options, reading, crf, Tokens(tell))
     tokens = 0 if dask else _size(corpus.X, options)
-    with cluster(dask, quiet or json), Guard() as guard:
+    with cluster(dask, quiet or json), Guard() as guard, naming_data(data):
         if not quiet and not json and not dask:
             say(f"{corpus.sizes(tokens)} in {time.perf_counter() - began:.2f}s")
         crf.callback = _Watch(json, quiet, max_iter, tokens)
-        with naming_data(data):
-            notes = _run(crf, corpus, resume)
+        notes = _run(crf, corpus, resume)
         _save(crf, model, corpus, reading, checkpoint)
         _say(crf, model, corpus, notes, began, json, quiet)
     if crf.callback.closed:
