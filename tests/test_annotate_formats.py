@@ -405,6 +405,8 @@ def test_schemes_come_back(scheme: str, rows: list[list[str | None]]) -> None:
         ("a.jsonl", b'{"text": "a", "label": [[0, 9, "X"]]}\n', r"a.jsonl:1: there is no span 0 to 9"),
         ("a.jsonl", b'{"text": "a", "label": [[0, true, "X"]]}\n', r"a.jsonl:1: a span must begin and end at whole"),
         ("a.jsonl", b'{"text": "a", "label": [[0, 1, null]]}\n', r"a.jsonl:1: the label of a span must be text"),
+        ("a.jsonl", b'{"text": "a"}\n{"n": ' + b"9" * 5000 + b"}\n", r"a.jsonl:2: not JSON: a number of 5000 digits"),
+        ("a.json", b'[{"text": "a"},\n{"n": ' + b"9" * 5000 + b"}]\n", r"a.json:2: not JSON: a number of 5000 digits"),
         ("a.jsonl", b"[" * 100_000, r"a.jsonl: not JSON that can be read: nested too deeply"),
         ("a.txt", b"ok\n\xff\n", r"a.txt:2: not text in utf-8"),
         ("a.txt", b"ok\nx\x00y\n", r"a.txt:2: a null character"),
@@ -418,6 +420,9 @@ def test_errors_name_file_and_line(tmp_path: Path, name: str, data: bytes, messa
 
 def test_errors_of_standoff_name_the_annotations(tmp_path: Path) -> None:
     (tmp_path / "a.ann").write_text("T1\tPER 0 4\tAnna\nT2\tPER x\n")
+    with pytest.raises(DataError, match=r"a.ann:2: an annotation must be"):
+        read(tmp_path, "a.txt", b"Anna left.")
+    (tmp_path / "a.ann").write_text(f"T1\tPER 0 4\tAnna\nT2\tPER 0 {'9' * 5000}\tAnna\n")
     with pytest.raises(DataError, match=r"a.ann:2: an annotation must be"):
         read(tmp_path, "a.txt", b"Anna left.")
     (tmp_path / "a.ann").write_text("T1\tPER 0 40\tAnna\n")

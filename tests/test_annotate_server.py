@@ -194,6 +194,7 @@ def test_large_requests_are_refused_whether_they_say_so_or_not(anna: Client) -> 
         (b'{"key": NaN}', "not JSON: NaN"),
         (b"[" * 200_000, "not JSON"),
         (b"\xff", "not JSON"),
+        (b'{"key": ' + b"9" * 5000 + b"}", "not JSON: a number of 5000 digits"),
         (b"[]", "must be an object"),
         (b"{}", "'key' is missing"),
     ],

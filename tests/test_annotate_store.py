@@ -152,6 +152,15 @@ class TestRefused:
         with pytest.raises(ProjectError, match="damaged"):
             Project.open(path)
 
+    def test_a_number_of_thousands_of_digits(self, path: Path, project: Project) -> None:
+        project.close()
+        with sqlite3.connect(path) as db:
+            payload = f'{{"of": {"9" * 5000}}}'
+            db.execute("INSERT INTO events (time, kind, annotator, payload) VALUES (0, 'undo', 'ann', ?)", (payload,))
+        db.close()
+        with pytest.raises(ProjectError, match=r"event \d+: a number of 5000 digits is too long"):
+            Project.open(path)
+
     def test_texts_that_cannot_be_written(self, path: Path, project: Project) -> None:
         document: dict[str, object] = {"text": "\ud800", "tokens": [], "columns": None, "labels": None, "source": {}}
         project.store.append("documents", "ann", {"documents": [document]})

@@ -245,6 +245,16 @@ def test_faults_are_one_line(arguments: list[str], text: str | None, message: st
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.parametrize("command", ["train", "tune", "encode"])
+def test_too_many_labels_are_said_with_the_file(command: str, tmp_path: Path) -> None:
+    data = tmp_path / "swapped.txt"
+    data.write_text("".join(f"O x{2 * i}\nO x{2 * i + 1}\n\n" for i in range(5001)))
+    option = "-o" if command == "encode" else "-m"
+    out = run(command, data, option, tmp_path / "out", code=1)
+    assert f"crfkit: error: {data}: there are 10,002 different labels" in out.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_wrong_columns_are_named(folder: Path) -> None:
     out = run("tag", "-m", folder / "model", input="only\n", code=1)
     assert "the model was trained on 2 columns" in out.stderr

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import crfkit
 from crfkit.data import (
     Columns,
     DataError,
@@ -270,6 +271,23 @@ def test_columns_behave_as_a_list() -> None:
 def test_bad_rows_are_named(rows: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Columns.from_sequences(rows)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda: crfkit.CRF().fit([["a"]], [["\ud800"]]),
+        lambda: crfkit.CRF().fit([["a"]], [[{"\ud800", "b"}]]),
+        lambda: crfkit.HMM().fit([["a"]], [["\ud800"]]),
+        lambda: crfkit.SegmentCRF().fit([["a"]], [["B-\ud800"]]),
+        lambda: crfkit.Template("U:\ud800%x[0,0]"),
+        lambda: crfkit.Template('u:%m[0,0,"\ud800"]'),
+        lambda: crfkit.WordVectors(["\ud800"], [[1]]),
+    ],
+)
+def test_lone_surrogates_are_named(refused: Any) -> None:
+    with pytest.raises(ValueError, match=r"holds a lone surrogate and is not valid text, got .*\\ud800"):
+        refused()
 
 
 def test_items_follow_python_crfsuite() -> None:

@@ -162,3 +162,12 @@ def test_relaxed_samples_carry_the_gradient_of_the_relaxation() -> None:
     assert torch.autograd.gradcheck(relaxed, (x,))
     with pytest.raises(ValueError, match="'temperature' must be > 0"):
         crf.gumbel_crf(x, temperature=0)
+
+
+def test_what_is_no_tensor_and_no_layer_is_named() -> None:
+    crf, x = ct.CRF(2, batch_first=True), torch.zeros(1, 3, 2)
+    for measure in (crf.kl, crf.cross_entropy):
+        with pytest.raises(TypeError, match="other must be a tensor, got NoneType"):
+            measure(x, None)
+        with pytest.raises(TypeError, match=r"crf must be a CRF of crfkit.torch or None, got int"):
+            measure(x, x, crf=5)

@@ -426,3 +426,32 @@ def test_plans_share_equal_nodes() -> None:
     again.nodes.append(("leaf", 5, 0, 0))
     assert again.leaf(5) == len(plan.nodes)
     assert again.leaf(0) == plan.nodes.index(("leaf", 0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        "CRF().fit(X, y)",
+        "CRF(hidden_states=2, n_init=1).fit(X[:3000], y[:3000])",
+        "crfkit.MEMM().fit(X, y)",
+        "crfkit.HMM().fit(X, y)",
+        "crfkit.HMM(n_states=12000).fit(X)",
+        "crfkit.SegmentCRF().fit(X, y)",
+        "CRF().encode(X, y, path=sys.argv[1])",
+    ],
+)
+def test_too_many_labels_are_refused_before_their_pairs_take_memory(fit: str, tmp_path: Path) -> None:
+    out = run_limited(
+        f"""
+        X = [["a", "b"]] * 6000
+        y = [[f"x{{2 * i}}", f"x{{2 * i + 1}}"] for i in range(6000)]
+        try:
+            {fit}
+        except ValueError as e:
+            print(e)
+        """,
+        tmp_path / "blocks",
+        megabytes=300,
+    )
+    assert "12,000 different labels, more than the 10,000 that training takes" in out
+    assert "columns of words and labels swapped?" in out

@@ -262,7 +262,7 @@ TEXTS: dict[str, Any] = {
     "not valid UTF-8 at byte 9": b"{\xff}",
     "'labels.0.' contains a lone surrogate": {"__metadata__": {"crfkit": r'{"format": 1, "labels": ["\ud800"]}'}},
     "contains a lone surrogate": rb'{"\udfff": 1}',
-    "Exceeds the limit": {"__metadata__": {"crfkit": f'{{"format": {"9" * 5000}}}'}},
+    "a number of 5000 digits is too long": {"__metadata__": {"crfkit": f'{{"format": {"9" * 5000}}}'}},
     "no format number": {"__metadata__": {"crfkit": '{"format": NaN}'}},
 }
 
@@ -573,6 +573,16 @@ def test_loaded_models_have_types(good: dict[str, Path]) -> None:
     assert found.predict(X) == Y
 
 
+def test_unknown_instruction_sets_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from crfkit.base import interpreter
+
+    monkeypatch.setenv("CRFKIT_ISA", "avx2")
+    importlib.reload(interpreter)
+    monkeypatch.setenv("CRFKIT_ISA", "foo")
+    with pytest.raises(ImportError, match="CRFKIT_ISA must be base, avx2 or avx512, got 'foo'"):
+        importlib.reload(interpreter)
+
+
 def test_the_free_threaded_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from crfkit.base import interpreter
 
@@ -665,7 +675,39 @@ def test_weights_of_other_tools_are_finite_in_single_precision(tmp_path: Path) -
     with pytest.raises(ModelError, match="m: the CRFsuite model is damaged: a weight is not a number of at most"):
         crfkit.load(path)
     path.write_text("version: 100\ncost-factor: 1\nmaxid: 1\nxsize: 1\n\nA\n\nU:%x[0,0]\n\n0 U:a\n\n1e31\n")
-    with pytest.raises(ModelError, match=r"m: .*a weight is not a number of at most"):
+    with pytest.raises(ModelError, match=r"m: .*weight 0 is not a number of at most"):
+        crfkit.load(path)
+
+
+CRFPP = "version: 100\ncost-factor: 1\nmaxid: 1\nxsize: 1\n\nA\n\nU:%x[0,0]\n\n0 U:a\n\n1\n"
+WAPITI = "#mdl#2#1\n#rdr#1/0/0\n9:u:%x[0,0],\n#qrk#1\n1:A,\n#qrk#1\n3:u:a,\n0=0x1p+0\n"
+
+
+@pytest.mark.parametrize(
+    ("good", "old", "new", "message"),
+    [
+        (CRFPP, "\n1\n", "\na\n", "weight 0 cannot be read: 'a'"),
+        (CRFPP, "\n1\n", "\n1e300\n", "weight 0 is not a number of at most 1e\\+30: '1e300'"),
+        (CRFPP, "1\nmaxid", "a\nmaxid", "'cost-factor' must be a number that fits the model, got 'a'"),
+        (CRFPP, "xsize: 1", "xsize: 0", "'xsize' must be a number that fits the model, got '0'"),
+        (CRFPP, "xsize: 1", f"xsize: {2**40}", "'xsize' must be a number that fits the model"),
+        (CRFPP, "version: 100", "version: 99", "'version' must be a number that fits the model, got '99'"),
+        (WAPITI, "0=0x1p+0", "0", "weight 0 cannot be read: '0'"),
+        (WAPITI, "0=0x1p+0", "0=0x1p+9999", "weight 0 cannot be read"),
+        (WAPITI, "0=0x", f"{'9' * 30}=0x", "weight 0 cannot be read"),
+        (WAPITI, "0=0x", f"{'9' * 5000}=0x", "weight 0 cannot be read"),
+        (WAPITI, "#mdl#2", f"#mdl#{'9' * 5000}", "expected #mdl# with mode and number of weights at byte 0"),
+    ],
+)
+def test_fields_of_text_models_are_named(tmp_path: Path, good: str, old: str, new: str, message: str) -> None:
+    path = tmp_path / "m"
+    path.write_text(good)
+    assert crfkit.load(path, kind=CRF).predict([["a"]]) == [["A"]]
+    path.write_text(good.replace(old, new, 1))
+    with pytest.raises(ModelError, match=f"m: .* damaged: {message}"):
+        crfkit.load(path)
+    path.write_text(CRFPP.replace("factor: 1", "factor: 1e300").replace("\n1\n", "\n1e300\n"))
+    with pytest.raises(ModelError, match="weight 0 is not a number of at most"):
         crfkit.load(path)
 
 

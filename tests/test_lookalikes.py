@@ -169,6 +169,45 @@ def test_no_iterations_are_no_limit_of_lbfgs() -> None:
     assert losses("ap", max_iterations=0) == []
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "params", "iterations", "ending"),
+    [  # as python-crfsuite 0.9.11 has them
+        ("ap", {"epsilon": 100}, 1, "Terminated with the stopping criterion\n\nTotal"),
+        ("pa", {"epsilon": 100}, 1, "Terminated with the stopping criterion\n\nTotal"),
+        ("arow", {"epsilon": 100}, 1, "Terminated with the stopping criterion\n\nTotal"),
+        ("ap", {"max_iterations": 2}, 2, "\n\nTotal"),
+        ("ap", {"max_iterations": -1}, 0, "Averaged perceptron\nmax_iterations: -1\nepsilon: 0.000000\n\nTotal"),
+        ("l2sgd", {"max_iterations": -1}, 0, "SGD terminated with the maximum number of iterations\nLoss"),
+        ("lbfgs", {"max_iterations": -1}, 1, "L-BFGS terminated with the maximum number of iterations\nTotal"),
+        ("lbfgs", {"epsilon": 0.5}, None, "L-BFGS resulted in convergence\nTotal"),
+        ("lbfgs", {"delta": 0.5, "period": 1}, None, "L-BFGS terminated with the stopping criteria\nTotal"),
+    ],
+)
+def test_the_log_says_why_training_ended(
+    algorithm: str, params: dict[str, Any], iterations: int | None, ending: str
+) -> None:
+    trainer = Trainer(algorithm, params, verbose=False)
+    trainer.append(X, Y)
+    trainer.train("")
+    assert trainer.logparser is not None
+    log = "".join(trainer.logparser.log)
+    assert ending in log
+    assert ("Terminated with the stopping criterion\n" in log) == ending.startswith("Terminated")
+    assert iterations in (None, len(trainer.logparser.iterations))
+
+
+def test_lone_surrogates_are_refused_at_once(tagger: Tagger) -> None:
+    tagger.set(X)
+    trainer = Trainer(verbose=False)
+    for refused in (
+        lambda: tagger.probability(["\ud800", *Y[1:]]),
+        lambda: tagger.marginal("\ud800", 0),
+        lambda: trainer.append(X, ["\ud800", *Y[1:]]),
+    ):
+        with pytest.raises(ValueError, match=r"a label holds a lone surrogate.*'\\ud800'"):
+            refused()
+
+
 def test_the_perceptrons_loss_is_the_fraction_of_wrong_labels() -> None:
     found = losses("ap", max_iterations=10)
     assert all(loss * len(Y) == pytest.approx(round(loss * len(Y))) for loss in found)

@@ -19,6 +19,7 @@ from starlette.routing import Route
 from crfkit.annotate import checks as c
 from crfkit.annotate.documents import AnnotateError
 from crfkit.annotate.security import MOST_BYTES
+from crfkit.base.numbers import whole_number
 from crfkit.data import DataError
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -92,7 +93,7 @@ async def _body(request: Request) -> Any:
             raise AnnotateError(f"a request may have at most {MOST_BYTES} bytes", 413)
         parts.append(part)
     try:
-        return json.loads(b"".join(parts) or b"{}", parse_constant=_no_constant)
+        return json.loads(b"".join(parts) or b"{}", parse_constant=_no_constant, parse_int=whole_number)
     except (ValueError, RecursionError) as e:
         raise AnnotateError(f"the request is not JSON: {e}") from None
 

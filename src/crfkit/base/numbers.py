@@ -9,6 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+def whole_number(digits: str) -> int:
+    """The int of a text; of one that is very long, Python's own message would be about Python.
+
+    >>> whole_number("-12")
+    -12
+    """
+    if len(digits) > 1000:
+        raise ValueError(f"a number of {len(digits)} digits is too long")
+    return int(digits)
+
+
 def log_sum_exp(x: Any) -> Any:
     """Logarithm of the sum of exponentials over the last axis, which is kept; minus infinity where all are.
 

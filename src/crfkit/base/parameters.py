@@ -17,6 +17,12 @@ from crfkit.base.messages import not_fitted, warn
 from crfkit.base.shown import html_table, shown
 
 
+def check_text(text: str, what: str) -> None:
+    """Raises if half of a surrogate pair stands alone in a text: it has no UTF-8."""
+    if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
+        raise ValueError(f"{what} holds a lone surrogate and is not valid text, got {text!r}")
+
+
 def check_number(
     owner: object,
     name: str,

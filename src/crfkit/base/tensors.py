@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from crfkit.base.fields import Arrays, ModelError, damaged, integer, list_of, one_of, record, text
 from crfkit.base.files import open_whole, whole_file
+from crfkit.base.numbers import whole_number
 
 FORMAT = 2  # since 2, the header and every array have a checksum
 
@@ -218,7 +219,7 @@ def parse_json(words: str, most: int = _MOST_PARTS) -> Any:
         depth, parts = int(run[-1]), parts + int(np.count_nonzero(steps > 0))
         if parts > most:
             raise ValueError(f"it has more than {most} lists and objects")
-    value = json.loads(words)
+    value = json.loads(words, parse_int=whole_number)
     if _SURROGATE.search(words) and (found := _lone_surrogate(value, "")):
         raise ValueError(f"{found.removeprefix('.')!r} contains a lone surrogate")
     return value

@@ -23,6 +23,7 @@ from crfkit.cli.files import (
     emit,
     encoded,
     file_size,
+    naming_data,
     require_file,
     say,
     warnings_said,
@@ -206,7 +207,8 @@ def encode_text(
     about |= {"unlabelled": unlabelled, "piece": PieceReader.size}  # pieces are known by their numbers
     encoder = crf._new_encoder(first.X)
     writer = BlockWriter(output, encoder, about=about, reading=known, features=crf.features, **settings)
-    writer.write(itertools.chain(held, stream), parse, progress)
+    with naming_data(", ".join(sources)):
+        writer.write(itertools.chain(held, stream), parse, progress)
     return output
 
 

@@ -28,7 +28,7 @@ from crfkit.base.messages import counted
 from crfkit.cli.options import Format, OptionError, refuse_encoded
 from crfkit.data import Blocks, Columns, DataError, Items, iter_columns, read_columns, read_conllu, read_crfsuite
 from crfkit.data.blocks import is_block_file
-from crfkit.data.dataset import NONE
+from crfkit.data.dataset import NONE, LabelCountError
 from crfkit.data.readers import CONLLU_COLUMNS, EncodedPath, Source, read_lines
 from crfkit.estimators.chained import ChainEstimator
 from crfkit.features.encoders import ItemEncoder
@@ -245,6 +245,15 @@ def read_labelled(path: str, how: Reading) -> tuple[Any, Any, Any]:
             raise
         raise DataError(f"{e} (if this is CRFsuite's format, add -f crfsuite)") from None
     return *found, None
+
+
+@contextmanager
+def naming_data(path: str) -> Iterator[None]:
+    """Says in which file there are too many labels."""
+    try:
+        yield
+    except LabelCountError as e:
+        raise DataError(f"{path}: {e}") from None
 
 
 def mark_unknown(y: Any, unknown: str | None, quiet: bool = False) -> Any:

@@ -38,6 +38,7 @@ from crfkit.cli.files import (
     leave_pipes,
     load_chain,
     mark_unknown,
+    naming_data,
     read_data,
     read_labelled,
     read_unlabelled,
@@ -155,7 +156,7 @@ def train(
     with busy(f"{'reading' if out_of_core is None else 'encoding'} {data}", quiet or json) as tell:
         corpus = _read(options, reading) if out_of_core is None else _encode(options, reading, crf, Tokens(tell))
     tokens = 0 if dask else _size(corpus.X, options)
-    with cluster(dask, quiet or json), Guard() as guard:
+    with cluster(dask, quiet or json), Guard() as guard, naming_data(data):
         if not quiet and not json and not dask:
             say(f"{corpus.sizes(tokens)} in {time.perf_counter() - began:.2f}s")
         crf.callback = _Watch(json, quiet, max_iter, tokens)

@@ -21,6 +21,7 @@ from crfkit.cli.files import (
     encoded,
     file_size,
     mark_unknown,
+    naming_data,
     read_data,
     require_file,
     say,
@@ -120,7 +121,8 @@ def tune(
             "folds": folds,
             "reject": reject,
         }
-        found = search(crf, X, y, **given, callback=watch, cluster=client)
+        with naming_data(data):
+            found = search(crf, X, y, **given, callback=watch, cluster=client)
     watch.end()
     best = found.crf
     assert best is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -136,13 +136,24 @@ def _read_as(kind: type[int] | type[float], rule: Rule) -> Rule:
 
 
 _INT = _read_as(int, integer(0, 2**62))
-_CRFPP = record({"cost-factor": _read_as(float, number()), "maxid": _INT, "xsize": _INT})
+_CRFPP = record(
+    {"cost-factor": _read_as(float, number()), "maxid": _INT, "xsize": _read_as(int, integer(1, 2**31))},
+    {"version": _read_as(int, integer(100, 199))},  # of which CRF++ reads each other's
+)
 
 
-def _checked(weights: Floats) -> Floats:
-    if not all_finite(weights):
-        raise ValueError(f"a weight is not a number of at most {LARGEST:g}")
-    return weights
+def _weights(words: Sequence[str], read: Callable[[str], tuple[int, float]]) -> tuple[Ints, Floats]:
+    """The numbers of weights and the weights, from their texts, which must be numbers that a model may have."""
+    numbers, values = np.empty(len(words), np.int64), np.empty(len(words))
+    for k, word in enumerate(words):
+        try:
+            numbers[k], values[k] = read(word)
+        except (OverflowError, ValueError):
+            raise ValueError(f"weight {k} cannot be read: {word[:60]!r}") from None
+    if not all_finite(values):
+        k = int(np.flatnonzero(~(np.abs(values) <= LARGEST))[0])
+        raise ValueError(f"weight {k} is not a number of at most {LARGEST:g}: {words[k][:60]!r}")
+    return numbers, values
 
 
 def _ids(first: Ints, width: int, weights: Floats) -> tuple[Ints, Ints, Floats]:
@@ -176,7 +187,7 @@ def _parse_crfpp(text: str) -> ChainModel:
     parts = text.split("\n\n", 4)
     if len(parts) != 5:
         raise ValueError(f"it has {len(parts)} of the 5 parts header, labels, templates, features and weights")
-    header = {key: x for key, _, x in (line.partition(":") for line in parts[0].split("\n"))}
+    header = {key: x.strip() for key, _, x in (line.partition(":") for line in parts[0].split("\n"))}
     head = _CRFPP(header, "")
     factor, most, columns = head["cost-factor"], head["maxid"], head["xsize"]
     labels = [line for line in parts[1].split("\n") if line]
@@ -190,7 +201,7 @@ def _parse_crfpp(text: str) -> ChainModel:
             raise ValueError(f"a feature must be a number and a name that begins with U or B, got {line[:60]!r}")
         numbers.append(_INT(at, "a feature's number"))
         names.append(feature)
-    weights = _checked(np.array(parts[4].split(), np.float64) * factor)
+    _, weights = _weights(parts[4].split(), lambda word: (0, float(word) * factor))
     first = np.array(numbers, np.int64)
     wide = np.array([feature[0] == "B" for feature in names])
     if len(weights) != most:
@@ -311,7 +322,7 @@ def read_wapiti_parts(data: bytes, name: str) -> WapitiParts:
 
 def _parse_wapiti(data: bytes) -> WapitiParts:
     text = _Wapiti(data)
-    head = text.match(rb"#mdl#(?:(\d+)#)?(\d{1,18})\n", "#mdl#")
+    head = text.match(rb"#mdl#(?:(\d{1,18})#)?(\d{1,18})\n", "#mdl# with mode and number of weights")
     if head[1] == b"1":
         raise ValueError("models of mode memm are not supported")
     if int(head[1] or 2) > 2:
@@ -325,18 +336,20 @@ def _parse_wapiti(data: bytes) -> WapitiParts:
     names = text.strings("observations")
     if not all(x[:1] in ("u", "b", "*") for x in names):
         raise ValueError("an observation must begin with u, b or *")
-    entries = data[text.at :].split()
+    entries = data[text.at :].decode("utf-8", "replace").split()
     if len(entries) != int(head[2]):
         raise ValueError(f"it has {len(entries)} weights, its header says {int(head[2])}")
-    numbers, values = np.empty(len(entries), np.int64), np.empty(len(entries))
-    for k, entry in enumerate(entries):
-        number, _, value = entry.partition(b"=")
-        numbers[k], values[k] = int(number), float.fromhex(value.decode("ascii", "replace"))
+    numbers, values = _weights(entries, _wapiti_weight)
     order = np.argsort(numbers, kind="stable")
-    parts = WapitiParts(int(head[1] or 2), lines, labels, names, numbers[order], _checked(values[order]))
+    parts = WapitiParts(int(head[1] or 2), lines, labels, names, numbers[order], values[order])
     if len(numbers) and (numbers.min() < 0 or numbers.max() >= parts.places[0][-1]):
         raise ValueError("a weight belongs to no observation")
     return parts
+
+
+def _wapiti_weight(text: str) -> tuple[int, float]:
+    number, _, value = text.partition("=")
+    return int(number), float.fromhex(value)
 
 
 def wapiti_chain(parts: WapitiParts, patterns: Sequence[str] | None = None) -> ChainModel:

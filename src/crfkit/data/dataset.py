@@ -17,6 +17,21 @@ from crfkit.data.sequences import joined_offsets, rows_of
 
 NONE = 2**32 - 1  # the core's "no such number"
 Rows = tuple[NDArray[np.uint32], NDArray[np.uint32]]  # first column of each row, and one; the columns
+#: Labels that training takes; a table of their pairs has 400 MB.
+MOST_LABELS = 10_000
+
+
+class LabelCountError(ValueError):
+    """Training data has more labels than training takes."""
+
+
+def check_label_count(n: int) -> None:
+    """Raises if a table of all pairs of labels would be too large to train with."""
+    if n > MOST_LABELS:
+        raise LabelCountError(
+            f"there are {n:,} different labels, more than the {MOST_LABELS:,} that training takes: are the columns of "
+            "words and labels swapped?"
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -344,6 +359,7 @@ class PairCounts:
         hints: NDArray[np.float64] | None = None,
     ) -> PairCounts:
         """Those of a data set; arguments as for :meth:`Layout.build`."""
+        check_label_count(n_labels)
         pairs = _label_pairs(labels, data.offsets, n_labels)
         ptr, attr, _, column = _labelled_entries(data, labels, hints)
 

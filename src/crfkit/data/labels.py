@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.base.messages import are_counted, counted
-from crfkit.data.dataset import Dataset
+from crfkit.base.parameters import check_text
+from crfkit.data.dataset import Dataset, check_label_count
 from crfkit.data.sequences import Columns
 
 __all__ = ["Tagging"]
@@ -129,7 +130,15 @@ def found_labels(y: Any, unit: str = "sequence", kinds: tuple[type, ...] = (str,
                             f"{unit} {i}, position {t}: a label must be a str or an int, got {kind} {label!r}"
                         )
                     found.add(label)
+    check_label_texts(found)
     return found
+
+
+def check_label_texts(labels: Iterable[Any]) -> None:
+    """Raises if a label cannot be written to a model file."""
+    for label in labels:
+        if isinstance(label, str):
+            check_text(label, "a label")
 
 
 def collect_labels(
@@ -144,6 +153,8 @@ def collect_labels(
     labels = (*known, *in_label_order(found - set(known)))
     if not labels:
         raise ValueError("there are no labels to learn from")
+    if len(labels) > len(known):
+        check_label_count(len(labels))
     return labels
 
 

@@ -19,7 +19,7 @@ from crfkit.base.numbers import frozen
 from crfkit.base.parameters import check_number
 from crfkit.chain.inference import decode, decode_flat, marginals, reachable, score
 from crfkit.chain.potentials import Potentials
-from crfkit.data.dataset import Dataset
+from crfkit.data.dataset import Dataset, check_label_count
 from crfkit.data.labels import LabelLists, collect_labels, label_numbers, require_hard, scores_by
 from crfkit.data.sequences import CUT, Columns, holds_integers
 from crfkit.estimators.chained import ChainEstimator
@@ -245,6 +245,7 @@ class HMM(ChainEstimator):
         if n_states is not None and not isinstance(rows, Columns):
             more = max(0, n_states - len(labels))
             labels += tuple(k for k in range(n_states) if k not in labels)[:more]
+        check_label_count(len(labels))
         numbers, hints = label_numbers(rows, labels, offsets)
         require_hard(hints)
         if numbers.min(initial=0) >= 0:

@@ -24,7 +24,7 @@ from crfkit.chain.beams import Adaptive, Beam, MinDivergence, as_beam
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.ordered import holds_all
 from crfkit.data.blocks import Blocks
-from crfkit.data.dataset import NONE, Layout, WeightRules
+from crfkit.data.dataset import NONE, Layout, WeightRules, check_label_count
 from crfkit.data.labels import Hints, collect_labels, found_labels, label_classes, label_numbers, split_by_knowledge
 from crfkit.data.readers import Weighted
 from crfkit.data.sequences import check_sequences
@@ -324,6 +324,7 @@ class PenalisedChain(ChainEstimator):
         if model is not None and not grow and new:
             raise ValueError(f"label {new[0]!r} is not one of the model's labels")
         labels = (*old, *(label for label in new for _ in range(self.hidden_states)))
+        check_label_count(len(labels))
         numbers, hints = label_numbers(y, labels, data.offsets)
         return encoder, data, labels, numbers, hints if len(numbers) and numbers.min() < 0 else None
 
@@ -339,6 +340,7 @@ class PenalisedChain(ChainEstimator):
             self._check_features(X)
         self._check_min_freq(X)
         X.verify(self.n_jobs)
+        check_label_count(len(X.classes))
         labels, (numbers, hints) = X.classes, X.known()
         if model is None:
             return StoredEncoder(X), X.dataset, labels, numbers, hints

@@ -33,7 +33,7 @@ from crfkit.base.files import check_writable, full_disk, whole_file
 from crfkit.base.tensors import Spool, checksum, write_arrays
 from crfkit.base.threads import ordered, resolve_threads
 from crfkit.data.blocks import KEY, KINDS, VERSION, Blocks, Group, checksum_of
-from crfkit.data.dataset import NONE, Dataset
+from crfkit.data.dataset import NONE, Dataset, check_label_count
 from crfkit.data.labels import found_labels, in_label_order, label_numbers, require_hard
 from crfkit.data.readers import Weighted
 from crfkit.features.encoders import LEXICON, Encoder
@@ -358,6 +358,7 @@ class BlockWriter:
         found = in_label_order(found_labels(y))
         with self._lock:
             own = [-1 if label == self.unknown else self.labels.setdefault(label, len(self.labels)) for label in found]
+        check_label_count(len(self.labels))
         numbers, hints = label_numbers(y, found, offsets)
         require_hard(hints, "a block file holds no soft labels (dicts of labels and weights)")
         possible = [[own[j] for j in np.flatnonzero(row == 0)] for row in hints]

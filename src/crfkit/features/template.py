@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from crfkit import _core
+from crfkit.base.parameters import check_text
 from crfkit.features.plan import FAR, FeaturePlan
 
 _MACRO = re.compile(r"%x\[(-?\d+),(\d+)\]")
@@ -72,6 +73,8 @@ class Template:
         self.name = name
         if (size := sum(map(len, self.lines))) > _MOST_CHARACTERS:
             raise ValueError(f"{name}: a template may have at most {_MOST_CHARACTERS:,} characters, got {size:,}")
+        for number, line in enumerate(self.lines, 1):
+            check_text(line, f"{name}:{number}: the line")
         if dialect not in _DIALECTS:
             raise ValueError(f"'dialect' of Template must be one of {', '.join(_DIALECTS)}, got {dialect!r}")
         if dialect == "auto":

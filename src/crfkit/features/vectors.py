@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from crfkit import _core
 from crfkit.base.messages import counted, warn
+from crfkit.base.parameters import check_text
 from crfkit.data.readers import DataError, feed, open_source, pieces, source_name
 from crfkit.data.tokens import lower_case
 from crfkit.features.classes import WordClasses, classes_of_vectors
@@ -54,6 +55,9 @@ class WordVectors:
         table = _core.StringTable()
         count = 0
         for word in words:
+            if not isinstance(word, str):
+                raise TypeError(f"'words' of WordVectors must be strings, got {word!r}")
+            check_text(word, "a word of WordVectors")
             if table.add(word) < count:
                 raise ValueError(f"'words' of WordVectors must be distinct, got {word!r} twice")
             count += 1

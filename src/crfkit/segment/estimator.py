@@ -17,7 +17,7 @@ from crfkit.base.interrupts import searching
 from crfkit.base.messages import counted, warn
 from crfkit.base.numbers import frozen
 from crfkit.base.parameters import Estimator, check_number
-from crfkit.data.dataset import Dataset, Layout, WeightRules
+from crfkit.data.dataset import Dataset, Layout, WeightRules, check_label_count
 from crfkit.data.labels import Entity, LabelLists, Tagging, label_array
 from crfkit.data.sequences import Columns, check_sequences
 from crfkit.features.encoders import FeatureSource, make_encoder, plain_lists
@@ -260,6 +260,7 @@ class SegmentCRF(Estimator):
             raise ValueError("SegmentCRF has no attributes of transitions: leave out templates that begin with B")
         tags = self._tags(y, np.diff(data.offsets))
         types = list(fixed.labels) if fixed is not None else found_types(tags, self.outside)
+        check_label_count(len(types))
         known = self._known(tags, data.offsets, types)
         refuse_inner(known, types)
         shape = fixed.shape if fixed is not None else self._shape(known, types)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit.base.messages import are_counted, counted
-from crfkit.data.labels import Hints, distribution, in_label_order, label_numbers
+from crfkit.data.labels import Hints, check_label_texts, distribution, in_label_order, label_numbers
 
 ANY, BORDER, INNER = 0, 1, 2  # as the core has them
 _BEGIN, _INSIDE = "BSU", "IELM"
@@ -169,6 +169,7 @@ def found_types(y: Iterable[Any], outside: Any) -> list[Any]:
             found.update(split_tag(one)[1] for one in _each(tag) if one is not None)
     if not found:
         raise ValueError("there are no labels to learn from")
+    check_label_texts(found)
     return [*in_label_order(found - {outside}), *([outside] if outside in found else [])]
 
 

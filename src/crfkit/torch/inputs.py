@@ -13,6 +13,7 @@ from torch import Tensor
 
 from crfkit import _core
 from crfkit.base.fields import Arrays, anything, flag, integer, list_of, number, one_of, record, text
+from crfkit.base.parameters import check_text
 from crfkit.features.encoders import Encoder, make_encoder
 from crfkit.features.restoring import restore_encoder
 
@@ -109,8 +110,7 @@ def _words(X: Sequence[Any]) -> Iterator[Sequence[str]]:
         for t, token in enumerate(sequence):
             if not isinstance(token, str):
                 raise ValueError(f"sequence {i}, position {t}: a token must be a str, got {type(token).__name__}")
-            if not token.isascii() and any("\ud800" <= c <= "\udfff" for c in token):
-                raise ValueError(f"sequence {i}, position {t}: a token holds a lone surrogate and is not valid text")
+            check_text(token, f"sequence {i}, position {t}: a token")
         yield sequence
 
 

@@ -341,6 +341,11 @@ class CRF(nn.Module):
         other_pairwise: Tensor | None,
     ) -> tuple[Batch, Batch]:
         """The batches of this model and of the other."""
+        for name, x in (("emissions", emissions), ("other", other)):
+            if not isinstance(x, Tensor):
+                raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
+        if not isinstance(crf, CRF | None):
+            raise TypeError(f"crf must be a CRF of crfkit.torch or None, got {type(crf).__name__}")
         if other.shape != emissions.shape:
             raise ValueError(
                 f"other must have the shape of emissions, {tuple(emissions.shape)}, got {tuple(other.shape)}"

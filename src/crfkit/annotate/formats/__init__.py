@@ -42,7 +42,7 @@ LIST = [
         if f.name not in ("text", "jsonl")
     ),
 ]
-_LONGEST = 1 << 30  # bytes of a line: an export in JSON has one
+_LONGEST = 1 << 30  # bytes of a line of JSON: an export may have one line
 _SUFFIXES = {".conllu": "conllu", ".conll-u": "conllu", ".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl"}
 _SUFFIXES |= {".ndjson": "jsonl", ".json": "jsonl", ".conll": "columns", ".iob": "columns", ".bio": "columns"}
 
@@ -101,7 +101,8 @@ def read_documents(
     seen: set[str] = set()
     for path in _files(paths, format):
         name = source_name(path)
-        text = _decode(name, _bytes(path), encoding)
+        is_json = (_named(name) if format == "auto" else format) in ("jsonl", "doccano", "prodigy", "labelstudio")
+        text = _decode(name, _bytes(path, is_json), encoding)
         notes = Path(path).with_suffix(".ann") if str(path) != "-" else None
         chosen = _ALL[format] if format != "auto" else _tell(name, text, notes, how)
         if chosen.name in ("text", "brat"):
@@ -263,9 +264,10 @@ def _files(paths: Iterable[str | Path], format: str) -> Iterable[str]:
             yield path
 
 
-def _bytes(path: Any) -> bytes:
+def _bytes(path: Any, is_json: bool = False) -> bytes:
+    limit = {"longest": _LONGEST} if is_json else {}
     with open_source(str(path)) as file:
-        pieces = read_chunks(str(path), file, 1 << 20, with_mark=True, longest=_LONGEST)
+        pieces = read_chunks(str(path), file, 1 << 20, with_mark=True, **limit)
         return b"".join(piece for piece, _ in pieces)
 
 
@@ -284,10 +286,15 @@ def _decode(name: str, data: bytes, encoding: str) -> str:
     return text
 
 
+def _named(name: str) -> str | None:
+    """The format that a file's name tells."""
+    path = PurePath(name.removesuffix(".gz").removesuffix(".xz").removesuffix(".bz2"))
+    return _SUFFIXES.get(path.suffix.lower())
+
+
 def _tell(name: str, text: str, notes: Path | None, how: How) -> Format:
     """The format of a file, by its name, else by what it looks like."""
-    path = PurePath(name.removesuffix(".gz").removesuffix(".xz").removesuffix(".bz2"))
-    named = _SUFFIXES.get(path.suffix.lower())
+    named = _named(name)
     if named == "csv" and not tables.names_columns(text) and _looks_like_columns(text, how):
         named = "columns"
     if named is not None:

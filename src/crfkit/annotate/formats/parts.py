@@ -234,9 +234,13 @@ class Text:
         gaps: Sequence[Sequence[int]] = (),
     ) -> None:
         sentences = tokenize(f" {text[1:]}" if text.startswith(BOM) else text)
-        if tokens is None:
-            tokens = _cut([(t.start, t.end) for s in sentences for t in s], spans)
         starts = {s[0].start for s in sentences[1:]}
+        if tokens is None:
+            found: list[tuple[int, int]] = []
+            for k, sentence in enumerate(sentences):
+                found += [(t.start, t.end) for t in sentence]
+                sentences[k] = []  # a token takes more memory than all that is kept of it
+            tokens = _cut(found, spans)
         if how.by_line:
             starts = {k + 1 for k, c in enumerate(text) if c == "\n"}
         self.placed: list[list[Span]] = [[] for _ in spans]
@@ -315,6 +319,8 @@ def _firsts(begins: list[int], ends: list[int], starts: set[int], inner: set[int
 def _cut(tokens: list[tuple[int, int]], spans: Sequence[Span]) -> list[tuple[int, int]]:
     """Tokens, cut where spans begin and end."""
     borders = sorted({x for span in spans for x in (span.start, span.end)})
+    if not borders:
+        return tokens
     out = []
     for a, b in tokens:
         k = bisect_left(borders, a + 1)

@@ -29,10 +29,12 @@ from crfkit.annotate.formats.parts import (
     spans_of,
     warn_left_out,
 )
+from crfkit.base.numbers import whole_number
 from crfkit.data import DataError
 
-_DECODER = json.JSONDecoder()
+_DECODER = json.JSONDecoder(parse_int=whole_number)
 _BLANK = re.compile(r"[ \t\r\n]*")
+_LONG = re.compile(r"\d{1000}")
 #: In records with a part that is not known yet; other tools keep it as they found it.
 _UNKNOWN = "unknown"
 
@@ -41,6 +43,17 @@ def _skip(raw: str, at: int) -> int:
     match = _BLANK.match(raw, at)
     assert match is not None
     return match.end()
+
+
+def _value(raw: str, at: int) -> tuple[Any, int]:
+    """The value that begins here, and where it ends."""
+    try:
+        return _DECODER.raw_decode(raw, at)
+    except json.JSONDecodeError:
+        raise
+    except ValueError as e:  # of a number
+        found = _LONG.search(raw, at)
+        raise json.JSONDecodeError(str(e), raw, found.start() if found else at) from None
 
 
 def _members(raw: str, at: int) -> list[tuple[str | int, int, int]]:
@@ -338,7 +351,7 @@ def _records(name: str, text: str) -> list[tuple[dict[str, Any], int, int, int]]
     start = _skip(text, len(BOM) if text.startswith(BOM) else 0)
     try:
         if text.startswith("[", start):
-            _DECODER.raw_decode(text, start)
+            _value(text, start)
             places = [(a, b) for _, a, b in _members(text, start)]
         else:
             places = []
@@ -349,7 +362,7 @@ def _records(name: str, text: str) -> list[tuple[dict[str, Any], int, int, int]]
                 begin = _skip(text, at)
                 if begin < end:
                     try:
-                        stop = begin + _DECODER.raw_decode(text[begin:end])[1]
+                        stop = begin + _value(text[begin:end], 0)[1]
                     except json.JSONDecodeError as e:
                         raise json.JSONDecodeError(e.msg, text, min(begin + e.pos, end - 1)) from None
                     places.append((begin, stop))

@@ -43,7 +43,7 @@ def _annotations(name: str, notes: str, text: str) -> list[_Line]:
         cells = line.rstrip("\r\n").split("\t")
         span = None
         if line.startswith("T"):
-            match = re.fullmatch(r"(\S+) (\d+) (\d+)((?:;\d+ \d+)*)", cells[1]) if len(cells) > 1 else None
+            match = re.fullmatch(r"(\S+) (\d{1,18}) (\d{1,18})((?:;\d+ \d+)*)", cells[1]) if len(cells) > 1 else None
             if match is None:
                 raise DataError(f"{name}:{i}: an annotation must be 'T1<tab>TYPE START END<tab>TEXT', got {line!r}")
             if not match[4]:  # those in several pieces stay as they are
@@ -56,7 +56,7 @@ def _gaps(notes: str) -> list[tuple[int, int]]:
     for line in lines_of(notes):
         cells = line.rstrip("\r\n").split("\t")
         if len(cells) == 3 and cells[1].startswith(_NOTE):
-            return [(int(a), int(b)) for a, b in re.findall(r"(\d+)-(\d+)", cells[2])]
+            return [(int(a), int(b)) for a, b in re.findall(r"(\d{1,18})-(\d{1,18})", cells[2])]
     return []
 
 
@@ -96,7 +96,7 @@ def rewrite(raw: str, documents: list[Document], labels: list[Labels | None], ta
     end = line_end(raw)
     if out and not out[-1].endswith("\n"):
         out[-1] += end
-    numbers = [int(m[1]) for line in lines if (m := re.match(r"T(\d+)", line.name))]
+    numbers = [int(m[1]) for line in lines if (m := re.match(r"T(\d{1,18})", line.name))]
     number = max(numbers, default=0)
     for span in (x for x in new if x not in covered):
         number += 1
@@ -118,7 +118,7 @@ def _names(line: _Line, gone: set[str]) -> bool:
 
 
 def _free(lines: Sequence[_Line]) -> int:
-    numbers = [int(m[1]) for line in lines if (m := re.match(r"#(\d+)", line.name))]
+    numbers = [int(m[1]) for line in lines if (m := re.match(r"#(\d{1,18})", line.name))]
     return max(numbers, default=0) + 1
 
 

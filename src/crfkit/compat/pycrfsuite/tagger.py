@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit.base.files import read_whole
+from crfkit.base.parameters import check_text
 from crfkit.compat.pycrfsuite.items import ItemSequence
 from crfkit.compat.suite_file import SuiteFeatures, chain_model, parse_suite, suite_bytes, suite_features
 from crfkit.features.encoders import ItemEncoder
@@ -139,10 +140,15 @@ class Tagger:
 
     def probability(self, yseq: Iterable[str | bytes]) -> float:
         """Probability of a labelling of the sequence that was set or tagged last; 0 if that is empty."""
-        return (self._native or self._tagger()).probability(yseq)
+        native = self._native or self._tagger()
+        yseq = yseq if isinstance(yseq, (list, tuple)) else list(yseq)
+        for y in yseq:
+            _check_label(y)
+        return native.probability(yseq)
 
     def marginal(self, y: str | bytes, pos: int) -> float:
         """Probability of a label at a position of the sequence that was set or tagged last."""
+        _check_label(y)
         return (self._native or self._tagger()).marginal(y, int(pos) if isinstance(pos, float) else index(pos))
 
     def _marginals(self, xseq: Any) -> list[dict[str, float]]:
@@ -172,6 +178,11 @@ class Tagger:
             features = self._features()
             with open(filename, "w", encoding="utf-8") as file:
                 _write_dump(file, *features)
+
+
+def _check_label(y: Any) -> None:
+    if isinstance(y, str):
+        check_text(y, "a label")
 
 
 def _write_dump(out: IO[str], features: SuiteFeatures, header: dict[str, str]) -> None:

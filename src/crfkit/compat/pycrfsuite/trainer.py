@@ -11,6 +11,7 @@ import numpy as np
 
 from crfkit import _core
 from crfkit.base.messages import counted
+from crfkit.base.parameters import check_text
 from crfkit.compat.pycrfsuite.items import ItemSequence, as_text
 from crfkit.compat.pycrfsuite.parameters import ALIASES, LINE_SEARCHES, OPTIONS
 from crfkit.compat.pycrfsuite.training import Training
@@ -209,6 +210,7 @@ def _checked_labels(yseq: Sequence[Any], number: int) -> list[str]:
         labels[t] = label = as_text(label)
         if not isinstance(label, str):
             raise TypeError(f"sequence {number}, position {t}: a label must be a str, got {type(label).__name__}")
+        check_text(label, f"sequence {number}, position {t}: a label")
     return labels
 
 

@@ -7,7 +7,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,9 @@ class Training:
         self.began = time.perf_counter()
         #: The weights that the log is about, if not those of the model.
         self.current: Callable[[], NDArray[np.float64]] | None = None
+        self.announced = False
+        #: Which of CRFsuite's rules has ended training: on the size of the gradient or the mean loss, or on its fall.
+        self.ended: Literal["", "epsilon", "delta"] = ""
 
     def say(self, *lines: str) -> None:
         """Gives lines of the log to the trainer."""
@@ -102,7 +105,7 @@ class Training:
             "all_possible_states": v["feature.possible_states"],
             "all_possible_transitions": v["feature.possible_transitions"],
             "start_end": False,
-            "max_iter": None if unlimited else most,
+            "max_iter": None if unlimited else max(most, int(self.algorithm == "lbfgs")),
             "tol": self.tolerance(),
         }
         settings["algorithm"] = self.optimiser()
@@ -172,12 +175,15 @@ class Training:
                 crf.fit(train, y)
             except RuntimeWarning:
                 raise KeyboardInterrupt from None
-        self.say(*_ending(self.algorithm, crf.result_.reason, crf.result_.value))
+        if not self.announced:  # training ended before its first iteration
+            self.announce(crf.model_.layout.size)
+        self.say(*_ending(self.algorithm, crf.result_.reason, crf.result_.value, self.ended))
         features = suite_features(crf.model_, _all_labels(labels, crf.model_.labels))
         return features, crf.model_.layout.size, dict(crf.model_.info)
 
     def announce(self, n_features: int) -> None:
         """The log between feature generation and the first iteration."""
+        self.announced = True
         self.say(*progress_marks())
         self.say("\n", f"Number of features: {n_features}\n")
         self.say(f"Seconds required: {time.perf_counter() - self.began:.3f}\n", "\n")
@@ -194,17 +200,17 @@ def _all_labels(seen: tuple[str, ...], trained: Sequence[Any]) -> tuple[str, ...
     return tuple(label for label in seen if label in known)
 
 
-def _ending(algorithm: str, reason: Reason, value: float) -> tuple[str, ...]:
+def _ending(algorithm: str, reason: Reason, value: float, ended: str) -> tuple[str, ...]:
     """What the log says about the end of training."""
     limit = "terminated with the maximum number of iterations\n"
     if algorithm == "l2sgd":
         why = limit if reason == "max_iter" else "terminated with the stopping criteria\n"
         return f"SGD {why}", f"Loss: {value:.6f}\n"
     if algorithm != "lbfgs":
-        return ()
+        return ("Terminated with the stopping criterion\n", "\n") if ended else ()
     if reason == "max_iter":
         return (f"L-BFGS {limit}",)
-    if reason in ("converged", "precision"):
+    if ended == "epsilon" or reason in ("converged", "precision"):
         return ("L-BFGS resulted in convergence\n",)
     return ("L-BFGS terminated with the stopping criteria\n",)
 
@@ -305,14 +311,12 @@ class _Listener:
         self.n_sequences = n_sequences
         self.losses: deque[float] = deque(maxlen=max(0, int(training.values.get("period", 10))) + 1)
         self.last_time, self.last_evaluations = 0.0, 1
-        self.started = False
         self.held: tuple[Dataset, NDArray[np.int64]] | None = None
         self.raw_held = held
 
     def __call__(self, progress: Progress, w: NDArray[np.float64]) -> bool | None:
         training = self.training
-        if not self.started:
-            self.started = True
+        if not training.announced:
             training.announce(len(w))
         scores = None if self.raw_held is None else self.score(self.model(w), self.raw_held)
         own = w if training.current is None else training.current()
@@ -329,22 +333,24 @@ class _Listener:
         word = "Epoch" if training.algorithm == "l2sgd" else "Iteration"
         training.say(*iteration_lines(progress.iteration, numbers, progress.seconds - self.last_time, scores, word))
         self.last_time, self.last_evaluations = progress.seconds, progress.evaluations
-        return self.stops(progress, norm)
+        training.ended = self.stops(progress, norm)
+        return bool(training.ended)
 
-    def stops(self, progress: Progress, norm: float) -> bool:
+    def stops(self, progress: Progress, norm: float) -> Literal["", "epsilon", "delta"]:
+        """Which of CRFsuite's rules ends training now."""
         v, algorithm = self.training.values, self.training.algorithm
         if algorithm in ("lbfgs", "l2sgd"):
             if self.training.tolerance() > 0 or (algorithm == "l2sgd" and v["delta"] == 0):
-                return False
+                return ""
             if algorithm == "lbfgs" and progress.gradient_norm <= v["epsilon"] * max(1.0, norm):
-                return True
+                return "epsilon"
             self.losses.append(progress.value)
             gain = self.losses[0] - progress.value
             full = len(self.losses) == self.losses.maxlen and len(self.losses) > 1
             limit = v["delta"] * abs(progress.value)
-            return bool(full and (gain <= limit if algorithm == "lbfgs" else gain < limit))
+            return "delta" if full and (gain <= limit if algorithm == "lbfgs" else gain < limit) else ""
         mean = progress.value / self.n_sequences
-        return bool(mean <= v["epsilon"] if algorithm == "arow" else mean < v["epsilon"])
+        return "epsilon" if (mean <= v["epsilon"] if algorithm == "arow" else mean < v["epsilon"]) else ""
 
     def score(self, model: ChainModel, held: tuple[Items, list[list[str]]]) -> tuple[Any, Any, Any]:
         X, y = held
