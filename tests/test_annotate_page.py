@@ -851,6 +851,40 @@ def test_labels_change_in_the_middle(visit: Open, news: Any) -> None:
         assert served.said(0) == {(0, 2, "ORG")}
 
 
+def test_a_number_that_cannot_be_is_not_saved(visit: Open, news: Any) -> None:
+    """The field shows its old value again, and a line says why."""
+    with news() as served:
+        page = visit(served, view="labels")
+        names = ("Random questions", "Seconds to read a sentence", "Seconds to judge a word")
+        share, sentence, word_ = (page.get_by_label(name) for name in names)
+        for field, value, old in (
+            (sentence, "", "12.6"),
+            (word_, "-1", "3.8"),
+            (share, "", "10"),
+            (share, "150", "10"),
+        ):
+            field.fill(value)
+            page.keyboard.press("Tab")
+            page.get_by_text("The old value is kept").wait_for()
+            assert field.input_value() == old
+            page.locator("#toast").evaluate("node => (node.textContent = '')")
+        assert not served.session.project.settings.get("time")
+        for field, value in ((share, "7.5"), (sentence, "0")):
+            with page.expect_response("**/api/settings") as reply:
+                field.fill(value)
+                page.keyboard.press("Tab")
+            assert reply.value.ok
+            until(lambda field=field, value=value: field.input_value() == value)  # type: ignore[misc]
+        assert served.session.project.settings["random_share"] == 0.075
+        word_.fill("0")
+        page.keyboard.press("Tab")
+        page.get_by_text("must not both be 0").wait_for()
+        until(lambda: word_.input_value() == "3.8")
+        page.goto(f"{served.server.base}/#ask")
+        ready(page)
+        answered(page, lambda: page.keyboard.press("Enter"))
+
+
 def test_review_agree_model_export(visit: Open, tmp_path: Path) -> None:
     """Two annotators, one of whom errs: shown, settled, and taken home."""
     documents, gold = sample(30)

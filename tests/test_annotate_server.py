@@ -241,6 +241,28 @@ def test_wrong_fields_are_named(anna: Client, served: Site, change: dict[str, An
     assert len(served.session.project.store.events) == before
 
 
+def test_settings_are_judged_by_the_state_they_lead_to(tmp_path: Path) -> None:
+    documents, _ = sample(10)
+    with site(tmp_path, documents, labels=NAMES) as served, Client(served) as anna:
+        key = str(uuid.uuid4())
+        assert anna.write("/api/settings", {"key": key, "time": {"sentence": 0}}).status_code == 200
+        for time in ({"token": 0}, {"sentence": 0, "token": 0}):
+            reply = anna.write("/api/settings", {"time": time})
+            assert (reply.status_code, reply.json()["error"]) == (
+                400,
+                "'sentence' and 'token' of 'time' must not both be 0",
+            )
+        assert anna.write("/api/settings", {"time": {"sentence": 3, "token": 0, "correction": 0}}).status_code == 200
+        share = anna.write("/api/settings", {"random_share": 1e-309})
+        assert share.status_code == 200
+        for _ in range(7):  # the first five get to know the text
+            question = anna.get("/api/question").json()
+            assert anna.write("/api/answer", answer_to(question, judged=[], whole=True)).status_code == 200
+        served.stop()
+        served.start()
+        assert served.session.project.settings["time"] == {"sentence": 3.0, "token": 0.0, "correction": 0.0}
+
+
 @pytest.mark.parametrize(
     ("path", "status", "message"),
     [
@@ -498,6 +520,7 @@ def test_the_command_serves_and_continues(tmp_path: Path) -> None:
         (["notes.txt", "--random-share", "1.5"], 2, "--random-share must be from 0 to 1"),
         (["notes.txt", "--template", "no"], 2, "--template: No such file or directory: no"),
         (["notes.txt", "--c2", "-1"], 2, "--c2 must be >= 0"),
+        (["notes.txt", "--labels", "A", "--template", "five"], 1, "the templates look at column 5"),
         (["bad.jsonl"], 1, "bad.jsonl:1: not JSON"),
         (["other.crfkit-project"], 1, "other.crfkit-project: "),
         (["notes.txt", "--simulate", "notes.txt"], 1, "sentence 1 has a token without a label"),
@@ -506,6 +529,7 @@ def test_the_command_serves_and_continues(tmp_path: Path) -> None:
 def test_the_command_says_what_is_wrong(tmp_path: Path, arguments: list[str], code: int, message: str) -> None:
     (tmp_path / "notes.txt").write_text("Anna left.\n")
     (tmp_path / "bad.jsonl").write_text("{\n")
+    (tmp_path / "five").write_text("U0:%x[0,5]\n")
     (tmp_path / "other.crfkit-project").write_text("not a project")
     out = run("annotate", *arguments, code=code, cwd=tmp_path)
     assert message in out.stderr

@@ -18,6 +18,7 @@ from crfkit.annotate.documents import AnnotateError, Document
 from crfkit.annotate.events import judge_document, judge_said, judged
 from crfkit.annotate.store import Event, ProjectError, Store
 from crfkit.annotate.word_index import WordIndex
+from crfkit.base.messages import warn
 
 __all__: list[str] = []
 
@@ -27,6 +28,7 @@ SAID = ("answer", "edit", "settle")
 _BATCH = 100_000  # tokens per event, or a sentence more
 N_COLORS = 12  # the page's palette
 _KEYS = "123456789qwertyuopasdfghjklzxcvbnm"
+_NO_TIME = "'sentence' and 'token' of 'time' must not both be 0"
 _RESERVED = "0=./?"  # keys of the page; 0 is for what is no entity
 
 
@@ -108,6 +110,9 @@ class Project:
             raise ProjectError(f"{store.path}: the project file is damaged (it does not say what its task is)")
         for event in store:
             try:
+                if event.kind == "settings" and self._no_time(event.payload):  # an earlier crfkit wrote such events
+                    warn(f"{store.path}: event {event.number} is ignored: {_NO_TIME}", UserWarning)
+                    continue
                 self._judge(event)
                 self._take(event)
             except ValueError as e:
@@ -151,8 +156,13 @@ class Project:
         return Path(self.path).name.removesuffix(".crfkit-project")
 
     def append(self, kind: str, annotator: str, payload: dict[str, Any], *, key: str | None = None) -> int:
-        """Adds an event, on disk before it returns; a key seen before gives the first event's number."""
+        """Adds an event, on disk before it returns; a key seen before gives the first event's number.
+
+        What would make the project one that cannot be opened again is refused first.
+        """
         before = len(self.store.events)
+        if key is None or self.store.find(key) is None:
+            self._judge(Event(before + 1, 0.0, kind, annotator, key, payload))
         number = self.store.append(kind, annotator, payload, key=key)
         if number > before:
             self._take(self.store[number])
@@ -165,7 +175,7 @@ class Project:
     # events to state
 
     def _judge(self, event: Event) -> None:
-        """Raises for an event that no crfkit wrote."""
+        """Raises for an event that makes no sense after those before it."""
         p = judged(event.kind, event.payload)
         if event.kind == "project":
             if event.number > 1:
@@ -180,6 +190,17 @@ class Project:
             raise ValueError(f"'of' is {p['of']}, which is not an answer or an edit")
         elif event.kind == "labels":
             self.check_change(event.payload)
+        if event.kind in ("project", "settings") and self._no_time(p.get("settings", p)):
+            raise AnnotateError(_NO_TIME)
+
+    def _no_time(self, settings: dict[str, Any]) -> bool:
+        """Whether these settings leave no time for a question."""
+        time = self._times(judged("settings", settings))
+        return not (time.get("sentence", 1) or time.get("token", 1))
+
+    def _times(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """The seconds of the settings, after a change."""
+        return {**self.settings.get("time", {}), **settings.get("time", {})}
 
     def _take(self, event: Event) -> None:
         p = event.payload
@@ -221,7 +242,7 @@ class Project:
         elif event.kind == "labels":
             self._change(event.number, p)
         elif event.kind == "settings":
-            time = {**self.settings.get("time", {}), **p.get("time", {})}
+            time = self._times(p)
             self.settings |= {**p, **({"time": time} if time else {})}
 
     def _begin(self, annotator: str, event: Event) -> None:

@@ -282,7 +282,7 @@ class Session:
 
     def _turn(self, annotator: str, turn: int, share: float, salt: int) -> bool:
         """Whether this question is one of a share, one of each block of them, at a place that is drawn."""
-        if share <= 0:
+        if share < 1e-9:  # never; a block must have a size
             return False
         size = max(1, round(1 / share))
         seed = [self.seed, zlib.crc32(annotator.encode()), turn // size, salt]

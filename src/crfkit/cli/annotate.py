@@ -186,8 +186,10 @@ def _session(given: dict[str, Any], path: Path, sources: Sequence[str], names: l
     from crfkit.annotate.project import Project
     from crfkit.annotate.session import Session
 
-    if path.exists():
-        project = Project.open(path)
+    new = not path.exists()
+    if not new:
+        with warnings_said():
+            project = Project.open(path)
         _check_old(project, given, sources)
     else:
         documents = _read(given, sources)
@@ -200,6 +202,8 @@ def _session(given: dict[str, Any], path: Path, sources: Sequence[str], names: l
             session = Session(project, crf=_estimator(project), n_jobs=given["n_jobs"], seed=given["random_state"] or 0)
     except BaseException:
         project.close()
+        if new:  # nothing is in it but options that do not fit the text
+            path.unlink()
         raise
     try:
         for name in names:
