@@ -630,6 +630,37 @@ def test_a_lost_reply_does_not_count_twice(visit: Open, news: Any) -> None:
         assert [a["sequence"] for a in served.answers()] == [0]
 
 
+def test_another_project_at_the_same_address(visit: Open, news: Any) -> None:
+    """An answer in an old tab waits for its own project, also over a reload."""
+    with news() as served, news() as other:
+        page = visit(served)
+        pose(page, served, 0, (0, 2, "PER"))
+        for one in (served, other):
+            one.stop()
+        other.port = served.port
+        other.start()
+        tab = page.context.new_page()
+        tab.goto(other.server.address("anna"))
+        ready(tab)
+        page.keyboard.press("Enter")
+        page.get_by_text("Another project is served at this address now").wait_for()
+        assert "1 change waits here and will be sent when its project" in page.locator("#trouble").inner_text()
+        page.on("dialog", lambda d: d.accept())
+        page.reload()
+        ready(page)
+        page.get_by_text("1 change of another project waits").wait_for()
+        for _ in range(2):
+            answered(page, lambda: page.keyboard.press("Enter"))
+        assert len(other.answers()) == 2
+        other.stop()
+        served.start()
+        page.goto(served.server.address("anna"))
+        ready(page)
+        until(lambda: page.evaluate("sessionStorage.getItem('crfkit-outbox')") == "[]")
+        assert [(a["sequence"], a["spans"][0]["label"]) for a in served.answers()] == [(0, "PER")]
+        assert len(other.session.project.said()) == 2
+
+
 def test_two_tabs(visit: Open, news: Any) -> None:
     with news() as served:
         page = visit(served)

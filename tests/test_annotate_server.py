@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 import crfkit
 from crfkit.annotate import checks
 from crfkit.annotate.documents import AnnotateError
+from crfkit.annotate.project import Project
 from crfkit.annotate.security import MOST_BYTES, Hosts, Tokens
 from crfkit.annotate.server import Server, listen
 from crfkit.cli.annotate import FileFormat
@@ -239,6 +240,28 @@ def test_wrong_fields_are_named(anna: Client, served: Site, change: dict[str, An
     assert message in reply.json()["error"]
     assert "\n" not in reply.json()["error"]
     assert len(served.session.project.store.events) == before
+
+
+def test_requests_for_another_project_are_refused(tmp_path: Path) -> None:
+    documents, _ = sample(10)
+    with site(tmp_path, documents, labels=NAMES) as served, Client(served) as anna:
+        mine = anna.get("/api/state").json()["project_id"]
+        said = answer_to(anna.get("/api/question").json())
+        for reply in (
+            anna.write("/api/answer", said, **{"Crfkit-Project": "another"}),
+            anna.get("/api/question", headers={"Crfkit-Project": "another"}),
+        ):
+            assert (reply.status_code, reply.json()["project_id"]) == (409, mine)
+            assert "another project is served here" in reply.json()["error"]
+        assert not served.answers()
+        assert anna.write("/api/answer", said, **{"Crfkit-Project": mine}).status_code == 200
+        served.stop()
+        served.start()
+        assert served.session.state("anna")["project_id"] == mine
+    Project.create(tmp_path / "copy.crfkit-project", documents, labels=NAMES).close()
+    copy = Project.open(tmp_path / "copy.crfkit-project")
+    assert copy.identity != mine
+    copy.close()
 
 
 def test_settings_are_judged_by_the_state_they_lead_to(tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ class TestRefused:
         assert Project.open(path).settings["time"] == {"sentence": 0}
 
     def test_settings_that_leave_no_time_are_ignored(self, path: Path, project: Project) -> None:
-        """crfkit once stored them."""
+        """They were once stored."""
         project.store.append("settings", "ann", {"time": {"sentence": 0}})
         project.store.append("settings", "ann", {"time": {"token": 0}})
         project.append("answer", "ann", answer(0, (0, 1, "PER")))

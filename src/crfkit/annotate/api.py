@@ -61,6 +61,8 @@ SETTINGS = c.record(
     context=c.whole(0, 20),
     time=c.record(token=c.number(), correction=c.number(), sentence=c.number(), fitted=c.flag),
 )
+#: The header that names the project which a request is for, by its ``project_id``.
+PROJECT = "crfkit-project"
 #: A click that is sent twice carries the same key twice.
 CLICK = c.record(key=_KEY)
 ANNOTATOR = c.record({"name": _NAME}, key=_KEY)
@@ -198,14 +200,24 @@ class Api:
             "settings": self._write(s.settings, SETTINGS),
             "annotators": self._write(self._add_annotator, ANNOTATOR),
         }
-        found = [Route(f"/api/{name}", guarded(call), methods=["GET"]) for name, call in reads.items()]
-        found += [Route(f"/api/{name}", guarded(call), methods=["POST"]) for name, call in writes.items()]
-        return [
-            *found,
-            Route("/api/sequence/{i:int}", guarded(self._sequence), methods=["GET"]),
-            Route("/api/sequence/{i:int}", guarded(self._change(s.edit, EDIT)), methods=["POST"]),
-            Route("/api/settle/{i:int}", guarded(self._change(s.settle, SETTLE)), methods=["POST"]),
-        ]
+        reads["sequence/{i:int}"] = self._sequence
+        writes["sequence/{i:int}"] = self._change(s.edit, EDIT)
+        writes["settle/{i:int}"] = self._change(s.settle, SETTLE)
+        each = [("GET", name, call) for name, call in reads.items()]
+        each += [("POST", name, call) for name, call in writes.items()]
+        return [Route(f"/api/{name}", guarded(self._of_project(call)), methods=[method]) for method, name, call in each]
+
+    def _of_project(self, endpoint: Endpoint) -> Endpoint:
+        """The same, unless the request is meant for another project: a page may outlive the server that it came from."""
+
+        async def serve(request: Request) -> Response:
+            mine = self.session.project.identity
+            if request.headers.get(PROJECT, mine) != mine:
+                said = "another project is served here now; reload the page to see it"
+                return answer({"error": said, "project_id": mine}, 409)
+            return await endpoint(request)
+
+        return serve
 
     def _read(self, method: Callable[..., Any], **rules: c.Check) -> Endpoint:
         async def serve(request: Request) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -86,6 +87,8 @@ class Project:
     documents : list of Document
     task : {"spans", "tokens"}
     settings : dict
+    identity : str
+        Tells it from all other projects.
     """
 
     def __init__(self, store: Store) -> None:
@@ -108,6 +111,7 @@ class Project:
         if first is None or first.kind != "project" or first.payload.get("task") not in TASKS:
             store.close()
             raise ProjectError(f"{store.path}: the project file is damaged (it does not say what its task is)")
+        self.identity = str(first.payload.get("id", first.time))
         for event in store:
             try:
                 if event.kind == "settings" and self._no_time(event.payload):  # an earlier crfkit wrote such events
@@ -139,7 +143,8 @@ class Project:
             _check_name(name, task)
 
         def events() -> Iterator[tuple[str, str, dict[str, Any]]]:
-            yield "project", "", {"task": task, "labels": names, "settings": settings or {}}
+            identity = uuid.uuid4().hex
+            yield "project", "", {"task": task, "labels": names, "settings": settings or {}, "id": identity}
             for batch in _batches(rows):
                 yield "documents", "", {"documents": [asdict(d) for d in batch]}
 

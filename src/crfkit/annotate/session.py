@@ -599,6 +599,7 @@ class Session:
             settings = {name: self._setting(name) for name in self.defaults}
             return {
                 "project": self.project.name,
+                "project_id": self.project.identity,
                 "task": self.project.task,
                 "labels": [{**label.plain(), "count": counts[label.name]} for label in self.project.labels],
                 "annotator": annotator,
