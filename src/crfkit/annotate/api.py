@@ -208,7 +208,7 @@ class Api:
         return [Route(f"/api/{name}", guarded(self._of_project(call)), methods=[method]) for method, name, call in each]
 
     def _of_project(self, endpoint: Endpoint) -> Endpoint:
-        """The same, unless the request is meant for another project: a page may outlive the server that it came from."""
+        """The same, unless the request is for another project: a page may outlive the server that it came from."""
 
         async def serve(request: Request) -> Response:
             mine = self.session.project.identity

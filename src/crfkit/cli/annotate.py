@@ -67,7 +67,7 @@ FileFormatOption = Annotated[
 ]
 LabelOption = Annotated[
     str | None,
-    Option("--label", help="Column of the labels: number, name, or 'none'; found by its values by default."),
+    Option("--label", help="Column of the labels: number or name, found by its values by default; 'none' ignores it."),
 ]
 HostOption = Annotated[str, Option(help="Address to listen at; 0.0.0.0 for all.")]
 PortOption = Annotated[int, Option(help="Port; by default 8765, or the next one that is free.")]
