@@ -580,6 +580,22 @@ def test_a_double_click_counts_once(visit: Open, news: Any) -> None:
 # ---- connections ----
 
 
+def test_a_key_that_is_held_counts_once(visit: Open, news: Any) -> None:
+    with news() as served:
+        page = visit(served)
+        pose(page, served, 0, (0, 2, "PER"), (4, 5, "LOC"), (6, 7, "LOC"))
+        for press in ("1", "Backspace"):
+            for _ in range(3):
+                page.keyboard.down(press)  # repeats, since it is not let go
+            page.keyboard.up(press)
+            assert "2 of 3" in page.locator(".kicker").inner_text() if press == "1" else chosen(page) == "Angela Osei"
+        for _ in range(2):
+            page.keyboard.down("ArrowRight")
+        page.keyboard.up("ArrowRight")
+        assert chosen(page) == "Angela Osei moved from"
+        assert not served.answers()
+
+
 def test_reload_shows_the_same_question(visit: Open, news: Any) -> None:
     with news() as served:
         page = visit(served)

@@ -502,6 +502,20 @@ def ask(address: str, path: str, body: Any = None) -> Any:
     return reply.json()
 
 
+def test_renamed_labels_do_not_come_back(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("Anna met Ben in Paris. Ben left.\n")
+    same = ("notes.txt", "--labels", "PER,LOC,CITY", "--port", 0)
+    process, address = start(tmp_path, *same)
+    for change in ({"rename": {"from": "PER", "to": "PERSON"}}, {"merge": {"from": "CITY", "to": "LOC"}}):
+        ask(address, "/api/labels", {"uuid": str(uuid.uuid4()), **change})
+    finish(process)
+    process, address = start(tmp_path, *same)
+    assert [x["name"] for x in ask(address, "/api/state")["labels"]] == ["PERSON", "LOC"]
+    _, messages = finish(process)
+    assert "label PER is called PERSON now" in messages
+    assert "label CITY is called LOC now" in messages
+
+
 def test_the_command_serves_and_continues(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("Anna met Ben in Paris. Ben left.\n")
     process, address = start(tmp_path, "notes.txt", "--labels", "PER,LOC", "--port", 0)
@@ -542,6 +556,8 @@ def test_the_command_serves_and_continues(tmp_path: Path) -> None:
         (["notes.txt", "--port", "70000"], 2, "--port must be from 0 to 65535"),
         (["notes.txt", "--random-share", "1.5"], 2, "--random-share must be from 0 to 1"),
         (["notes.txt", "--template", "no"], 2, "--template: No such file or directory: no"),
+        (["notes.txt", "--simulate", "gold.txt", "--answers", "0"], 2, "--answers must be >= 1, got 0"),
+        (["gold.txt", "--simulate", "gold2.txt"], 1, "gold.txt: every word has a label; to ignore them"),
         (["notes.txt", "--c2", "-1"], 2, "--c2 must be >= 0"),
         (["notes.txt", "--labels", "A", "--template", "five"], 1, "the templates look at column 5"),
         (["bad.jsonl"], 1, "bad.jsonl:1: not JSON"),
@@ -552,6 +568,8 @@ def test_the_command_serves_and_continues(tmp_path: Path) -> None:
 def test_the_command_says_what_is_wrong(tmp_path: Path, arguments: list[str], code: int, message: str) -> None:
     (tmp_path / "notes.txt").write_text("Anna left.\n")
     (tmp_path / "bad.jsonl").write_text("{\n")
+    for name in ("gold.txt", "gold2.txt"):
+        (tmp_path / name).write_text("Anna\tB-PER\nleft\tO\n")
     (tmp_path / "five").write_text("U0:%x[0,5]\n")
     (tmp_path / "other.crfkit-project").write_text("not a project")
     out = run("annotate", *arguments, code=code, cwd=tmp_path)

@@ -305,6 +305,11 @@ class Project:
                 return label
         raise AnnotateError(f"there is no label {name!r}; the labels are {', '.join(self.names) or 'none'}", 400)
 
+    @property
+    def names_before(self) -> set[str]:
+        """Names that labels had before they were renamed or merged."""
+        return {old for _, old, _ in self._renamed} - set(self.names)
+
     def current(self, name: str) -> str:
         """The name of a label, also by a name that it had before."""
         if name not in self.names:

@@ -133,6 +133,8 @@ def annotate(
     o.check_options(context, lambda: resolve_threads(n_jobs))
     names = _names(labels, "--labels")
     people = _names(annotators, "--annotators")
+    if answers < 1:
+        raise o.OptionError(f"--answers must be >= 1, got {answers}")
     if random_share is not None and not 0 <= random_share <= 1:
         raise o.OptionError(f"--random-share must be from 0 to 1, got {random_share}")
     if not 0 <= port < 65536:
@@ -207,7 +209,9 @@ def _session(given: dict[str, Any], path: Path, sources: Sequence[str], names: l
         raise
     try:
         for name in names:
-            if name not in project.names:
+            if name in project.names_before:
+                say(f"crfkit: label {name} is called {project.current(name)} now; to add it again, use the page")
+            elif name not in project.names:
                 session.change_labels(_user(), {"uuid": str(uuid.uuid4()), "add": {"name": name}})
         yield session
     finally:
@@ -348,11 +352,13 @@ def _simulate(given: dict[str, Any], sources: Sequence[str], names: list[str]) -
             with _running(session) as server:
                 call = over_http(server.address("simulated"))
                 X = [session.rows(i) for i in range(len(pool))]
-                said = 0
+                step, said = None, 0
                 for step in play(call, Person(truth, spans), given["answers"]):
                     if step.answers % 10 == 0:
                         said = step.answers
                         _report(given, step, _score(call, X, truth), session.state_accuracy())
+                if step is None:
+                    raise DataError(f"{', '.join(sources)}: every word has a label; to ignore them, give --label none")
                 if step.answers != said:
                     _report(given, step, _score(call, X, truth), session.state_accuracy())
         finally:

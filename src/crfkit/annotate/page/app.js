@@ -125,7 +125,11 @@ function onKey(event) {
   if (target.closest("button, a, summary") && (event.key === "Enter" || event.key === " ")) return;
   const plain = event.key.length === 1 && !event.ctrlKey && !event.metaKey && !event.altKey;
   if (plain && localStorage.getItem("crfkit-keys") === "off") return;
-  if (event.repeat && (event.key === "Enter" || event.key === " ")) return event.preventDefault();
+  if (event.repeat && !event.key.startsWith("Arrow")) {
+    // A key that is held acts once: it would answer one question after another.
+    if (plain || ["Enter", "Backspace"].includes(event.key)) event.preventDefault();
+    return;
+  }
   if (event.key === "?") openHelp();
   else if (!view?.key?.(event)) return;
   event.preventDefault();
