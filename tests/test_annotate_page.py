@@ -646,6 +646,21 @@ def test_a_lost_reply_does_not_count_twice(visit: Open, news: Any) -> None:
         assert [a["sequence"] for a in served.answers()] == [0]
 
 
+def test_two_browsers(visit: Open, news: Any) -> None:
+    """The first answer to a question counts; the other page says so and goes on."""
+    with news() as served:
+        pages = [visit(served), visit(served)]
+        assert len({question(page)["id"] for page in pages}) == 1
+        pages[0].keyboard.press("ArrowRight")
+        answered(pages[0], lambda: pages[0].keyboard.press("Enter"))
+        pages[1].keyboard.press("Enter")
+        pages[1].get_by_text("this question has already been answered").wait_for()
+        until(lambda: heading(pages[1]) != "" and not pages[1].locator(".ask.busy").count())
+        assert len(served.answers()) == 1
+        answered(pages[1], lambda: pages[1].keyboard.press("Enter"))
+        assert len({a["sequence"] for a in served.answers()}) == 2
+
+
 def test_another_project_at_the_same_address(visit: Open, news: Any) -> None:
     """An answer in an old tab waits for its own project, also over a reload."""
     with news() as served, news() as other:
@@ -1114,6 +1129,23 @@ def test_what_is_shown_of_a_question(visit: Open, news: Any) -> None:
         page.keyboard.press(".")
         assert "← → other words" in page.locator("p.guess").inner_text()
         assert page.locator(".borders kbd:visible").count() == 0
+
+
+def test_an_accuracy_that_is_not_known_is_an_interval_only(visit: Open, news: Any) -> None:
+    with news() as served:
+        page = visit(served)
+        panel = served.session.panel("anna")
+        for low, value in ((0.03, None), (0.9, "97.0%")):
+            f1 = {"value": 0.97, "low": low, "high": 1.0}
+            accuracy = {"token": f1, "f1": f1, "questions": 5, "curve": [[n, 0.97, low, 1.0] for n in range(5)]}
+            page.route("**/api/panel", lambda r, a=accuracy: r.fulfill(json={**panel, "accuracy": a}))  # type: ignore[misc]
+            page.reload()
+            ready(page)
+            card = page.locator(".card", has=page.get_by_role("heading", name="Accuracy"))
+            name = card.locator("svg.interval").get_attribute("aria-label")
+            assert name == f"Span F1{f' {value}' if value else ''}, 90% interval {100 * low:.0f}% to 100%"
+            assert card.locator(".point, .curve").count() == (2 if value else 0)
+            assert ("97.0%" in card.inner_text()) is bool(value)
 
 
 def test_the_extent_of_an_entity_is_said(visit: Open, news: Any) -> None:

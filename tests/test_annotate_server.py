@@ -242,6 +242,24 @@ def test_wrong_fields_are_named(anna: Client, served: Site, change: dict[str, An
     assert len(served.session.project.store.events) == before
 
 
+def test_a_question_is_answered_once(tmp_path: Path) -> None:
+    documents, _ = sample(10)
+    with site(tmp_path, documents, labels=NAMES) as served, Client(served) as anna:
+        question = anna.get("/api/question").json()
+        first = answer_to(question, judged=[], whole=True)
+        event = anna.write("/api/answer", first).json()["event"]
+        assert anna.write("/api/answer", first).json()["event"] == event
+        for path in ("/api/answer", "/api/draft"):
+            again = {"key": str(uuid.uuid4()), "question": question["id"], "sequence": question["sequence"]}
+            reply = anna.write(path, {**again, "judged": [[0, 1]]})
+            assert reply.status_code == 409
+            assert "already been answered" in reply.json()["error"]
+        assert anna.get("/api/panel").json()["questions"] == 1
+        undone = anna.write("/api/undo", {"key": str(uuid.uuid4())}).json()["question"]
+        assert undone["sequence"] == question["sequence"]
+        assert anna.write("/api/answer", answer_to(undone)).status_code == 200
+
+
 def test_requests_for_another_project_are_refused(tmp_path: Path) -> None:
     documents, _ = sample(10)
     with site(tmp_path, documents, labels=NAMES) as served, Client(served) as anna:
