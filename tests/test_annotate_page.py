@@ -549,6 +549,14 @@ def test_labels_are_renamed_elsewhere(visit: Open, news: Any) -> None:
         assert (3, 5, "PERSON") in served.said(1)
 
 
+def test_buttons_leave_room_for_the_field_above(visit: Open, news: Any) -> None:
+    with news() as served:
+        page = visit(served)
+        page.keyboard.press("/")
+        field, buttons = (page.locator(f"dialog {name}").bounding_box() for name in ("input", ".label >> nth=0"))
+        assert buttons["y"] - field["y"] - field["height"] >= 6
+
+
 def test_many_labels(visit: Open, tmp_path: Path) -> None:
     """0 is for no entity; a label without a key of its own is found by its name."""
     names = [f"L{k}" for k in range(40)]
@@ -913,6 +921,24 @@ def test_labels_change_in_the_middle(visit: Open, news: Any) -> None:
         assert served.said(0) == {(0, 2, "ORG")}
 
 
+def test_a_sentence_that_is_not_there_is_not_asked(visit: Open, news: Any) -> None:
+    with news() as served:
+        page = visit(served)
+        for part in ("abc", "999999", "-1", ""):
+            page.goto("about:blank")
+            page.goto(f"{served.server.base}/#ask/{part}")
+            ready(page)
+            page.get_by_text(f"There is no sentence “{part}”").wait_for()
+            assert page.url.endswith("/#ask")
+            answered(page, lambda: page.keyboard.press("Enter"))
+        page.route("**/api/question*", lambda route: route.fulfill(status=404, json={"error": "gone"}))
+        page.reload()
+        page.get_by_text("gone").wait_for()
+        assert not page.get_by_role("button", name="Accept").count()
+        for press in ("Enter", "1", ".", "ArrowRight"):
+            page.keyboard.press(press)
+
+
 def test_a_number_that_cannot_be_is_not_saved(visit: Open, news: Any) -> None:
     """The field shows its old value again, and a line says why."""
     with news() as served:
@@ -1135,10 +1161,11 @@ def test_an_accuracy_that_is_not_known_is_an_interval_only(visit: Open, news: An
     with news() as served:
         page = visit(served)
         panel = served.session.panel("anna")
+        page.route("**/api/panel", lambda route: route.fulfill(json=panel))
         for low, value in ((0.03, None), (0.9, "97.0%")):
             f1 = {"value": 0.97, "low": low, "high": 1.0}
-            accuracy = {"token": f1, "f1": f1, "questions": 5, "curve": [[n, 0.97, low, 1.0] for n in range(5)]}
-            page.route("**/api/panel", lambda r, a=accuracy: r.fulfill(json={**panel, "accuracy": a}))  # type: ignore[misc]
+            curve = [[n, 0.97, low, 1.0] for n in range(5)]
+            panel["accuracy"] = {"token": f1, "f1": f1, "questions": 5, "curve": curve}
             page.reload()
             ready(page)
             card = page.locator(".card", has=page.get_by_role("heading", name="Accuracy"))

@@ -38,8 +38,8 @@ ANSWER = c.record(
     **_SAID,
     skip=c.flag,
     seconds=c.number(),
-    keys=c.whole(),
-    corrections=c.whole(),
+    keys=c.whole(0, 10**9),
+    corrections=c.whole(0, 10**9),
 )
 SETTLE = c.record({"labels": c.several(_SPAN), "key": _KEY})
 EDIT = c.record({"labels": c.several(_SPAN), "key": _KEY}, judged=c.several(c.pair), confirm=c.flag)
@@ -53,13 +53,14 @@ LABELS = c.record(
     color=c.record({"name": _NAME, "color": c.whole(0, 11)}),
     key=c.record({"name": _NAME, "key": c.text(1)}),
 )
+_TIME = c.number(0, 3600)
 SETTINGS = c.record(
     key=_KEY,
     random_share=c.number(0, 1),
     show_random=c.flag,
     overlap=c.number(0, 1),
     context=c.whole(0, 20),
-    time=c.record(token=c.number(), correction=c.number(), sentence=c.number(), fitted=c.flag),
+    time=c.record(token=_TIME, correction=_TIME, sentence=_TIME, fitted=c.flag),
 )
 #: The header that names the project which a request is for, by its ``project_id``.
 PROJECT = "crfkit-project"

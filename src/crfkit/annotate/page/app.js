@@ -66,7 +66,12 @@ async function route() {
   const [name, part] = location.hash.slice(1).split("/");
   const known = VIEWS[name] ? name : "ask";
   view?.close?.();
-  const next = new VIEWS[known](part === undefined ? undefined : Number(part));
+  const sequence = /^\d{1,9}$/.test(part) && Number(part) < project.sentences ? Number(part) : undefined;
+  if (part !== undefined && sequence === undefined) {
+    toast(`There is no sentence “${part}”.`, true);
+    history.replaceState(null, "", `#${known}`);
+  }
+  const next = new VIEWS[known](sequence);
   view = next;
   for (const link of document.querySelectorAll("#top [data-view]")) {
     if (link.dataset.view === known) link.setAttribute("aria-current", "page");
