@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -154,7 +155,7 @@ class TestRefused:
 
     def test_nothing_is_stored_that_could_not_be_read(self, path: Path, project: Project) -> None:
         before = len(project.store.events)
-        bad = [
+        bad: list[tuple[str, dict[str, Any]]] = [
             ("answer", answer(77)),
             ("answer", answer(0, (0, 3, "PER"))),
             ("edit", answer(0, (0, 1, "DATE"))),

@@ -212,8 +212,8 @@ class Api:
         """The same, unless the request is for another project: a page may outlive the server that it came from."""
 
         async def serve(request: Request) -> Response:
-            mine = self.session.project.identity
-            if request.headers.get(PROJECT, mine) != mine:
+            meant = request.headers.get(PROJECT)
+            if meant is not None and meant != (mine := self.session.project.identity):
                 said = "another project is served here now; reload the page to see it"
                 return answer({"error": said, "project_id": mine}, 409)
             return await endpoint(request)
