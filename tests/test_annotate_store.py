@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from crfkit.annotate.documents import Document
+from crfkit.annotate.documents import AnnotateError, Document
 from crfkit.annotate.project import Project
 from crfkit.annotate.store import ProjectError, Store
 
@@ -165,7 +165,7 @@ class TestRefused:
             ("undo", {"of": 1}),
         ]
         for kind, payload in bad:
-            with pytest.raises(ValueError, match=r"."):
+            with pytest.raises(AnnotateError):
                 project.append(kind, "ann", payload)
         assert len(project.store.events) == before
         project.append("settings", "ann", {"time": {"sentence": 0}})

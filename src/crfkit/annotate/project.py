@@ -167,7 +167,12 @@ class Project:
         """
         before = len(self.store.events)
         if key is None or self.store.find(key) is None:
-            self._judge(Event(before + 1, 0.0, kind, annotator, key, payload))
+            try:
+                self._judge(Event(before + 1, 0.0, kind, annotator, key, payload))
+            except AnnotateError:
+                raise
+            except ValueError as e:
+                raise AnnotateError(str(e)) from e
         number = self.store.append(kind, annotator, payload, key=key)
         if number > before:
             self._take(self.store[number])
