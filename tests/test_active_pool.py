@@ -220,6 +220,18 @@ class TestQuestions:
             sizes.append(sum(s.end - s.start for s in q.spans))
         assert sizes[0] < sizes[1]
 
+    @pytest.mark.parametrize("free", [{"sentence": 0.0}, {"token": 0.0, "correction": 0.0}])
+    def test_what_takes_no_time_is_asked_all_the_same(self, free: dict[str, float]) -> None:
+        pool = Pool(X[:100], KINDS, time_model=TimeModel(**free), n_jobs=1)
+        told(pool, 20)
+        pool.learn()
+        pool.rescore()
+        for _ in range(5):
+            question = pool.ask()
+            assert question is not None
+            assert question.spans
+            pool.note(question.sequence)
+
     def test_with_many_labels_it_counts_how_far_a_label_reaches(self) -> None:
         X = [["a", "b"], ["a", "c"], ["c", "d"], ["d", "c", "a"]]
         few, many = Pool(X, ["X"]), Pool(X, [f"L{k}" for k in range(30)])

@@ -64,15 +64,16 @@ def check_same(folder: Path, name: str, data: bytes, **how: Any) -> list[Documen
     for doc in docs:
         assert "".join(doc.text[a:b] for a, b in doc.tokens) == "".join(doc.words)
         assert all(a < b for a, b in doc.tokens)
+    shown = {"label": "-1"} if how.get("label") == "none" else {}  # labels that were ignored stay in the file
+    before = read(folder, name, data, **{**how, **shown})
     for i in {0, len(docs) - 1}:
         new = ["PER" if task == "tokens" else "B-PER" for _ in docs[i].tokens]
         labels: list[Any] = [None] * len(docs)
         labels[i] = new
         for file, text in files(write_documents(docs, labels, task=task)).items():
             (folder / file).write_bytes(text)
-        added = {"label": "-1"} if how.get("label") == "none" else {}  # the column of labels is there now
-        again = read_documents([folder / name], **{**how, **added})
-        assert meaning(again, [None] * len(again), task) == meaning(docs, labels, task)
+        again = read_documents([folder / name], **{**how, **shown})
+        assert meaning(again, [None] * len(again), task) == meaning(before, labels, task)
         units = [[d.source.get("raw") for d in x if d.source["unit"] != docs[i].source["unit"]] for x in (docs, again)]
         if not docs[i].source.get("grows"):
             assert units[0] == units[1]
@@ -321,6 +322,51 @@ def test_label_none_is_for_every_format(tmp_path: Path) -> None:
     assert read_documents([tmp_path / "b.txt"], label="none")[0].labels is None
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "columns", "after"),
+    [
+        ("a.txt", "Ben\tB-PER\nwent\tB-X\n", None, "Ben\tB-LOC\nwent\tB-X\n"),
+        ("a.txt", "Ben\tN\t?\nwent\tV\t?\n", [["N"], ["V"]], "Ben\tN\tB-LOC\nwent\tV\t?\n"),
+        ("a.txt", "Ben\tN\nwent\tV\n", [["N"], ["V"]], "Ben\tN\tB-LOC\nwent\tV\t?\n"),
+        ("a.csv", "token,pos,tag\nBen,N,B-PER\nwent,V,\n", [["N"], ["V"]], "token,pos,tag\nBen,N,B-LOC\nwent,V,\n"),
+        (
+            "a.csv",
+            "token,label\nBen,name\nwent,verb\n",
+            [["name"], ["verb"]],
+            "token,label,labels\nBen,name,B-LOC\nwent,verb,?\n",
+        ),
+    ],
+)
+def test_label_none_leaves_labels_out_of_the_features(
+    tmp_path: Path, name: str, text: str, columns: Any, after: str
+) -> None:
+    """A column that without the option would be that of the labels; new ones are written in their place."""
+    docs = read(tmp_path, name, text.encode(), label="none")
+    assert (docs[0].labels, docs[0].columns) == (None, columns)
+    assert write_documents(docs, [None]).data.decode() == text
+    assert write_documents(docs, [["B-LOC", None]]).data.decode() == after
+
+
+def test_label_none_in_tables_of_texts(tmp_path: Path) -> None:
+    text = 'text,spans\nBen went,"[[0, 3, ""PER""]]"\n'
+    docs = read(tmp_path, "a.csv", text.encode(), label="none")
+    assert docs[0].labels is None
+    assert write_documents(docs, [None]).data.decode() == text
+    assert write_documents(docs, [["B-LOC", "O"]]).data.decode() == text.replace("PER", "LOC")
+    classes = "text,label\nBen went,good\n"  # of something else
+    docs = read(tmp_path, "b.csv", classes.encode(), label="none")
+    made = write_documents(docs, [["B-LOC", "O"]]).data.decode()
+    assert made == 'text,label,spans\nBen went,good,"[[0, 3, ""LOC""]]"\n'
+
+
+def test_label_none_in_token_tasks(tmp_path: Path) -> None:
+    """The last column is that of the labels, unless labels are given and it has others."""
+    text = "Ben\tx\tN\nwent\ty\tV\n"
+    assert read(tmp_path, "a.txt", text.encode(), label="none", task="tokens")[0].columns == [["x"], ["y"]]
+    docs = read(tmp_path, "a.txt", text.encode(), label="none", task="tokens", labels=["A", "B"])
+    assert docs[0].columns == [["x", "N"], ["y", "V"]]
+
+
 def test_columns_between_tabs_may_be_called_tsv(tmp_path: Path) -> None:
     text = b"Anna\tB-PER\nleft\tO\n\nBen\tB-PER\n"
     docs = read(tmp_path, "a.tsv", text)
@@ -433,7 +479,11 @@ def test_errors_of_standoff_name_the_annotations(tmp_path: Path) -> None:
 def test_standoff_keeps_what_it_cannot_show(tmp_path: Path) -> None:
     notes = "T1\tPER 0 4\tAnna\nT2\tLOC 5 8;9 12\tx\nR1\tknows Arg1:T1 Arg2:T3\nT3\tPER 9 12\tBen\n#1\tNote T1\thi\n"
     (tmp_path / "a.ann").write_text(notes)
-    docs = read(tmp_path, "a.txt", b"Anna saw Ben")
+    with pytest.warns(
+        UserWarning, match=r"a\.ann:2: 'LOC' from 5 to 12 is in several pieces: it is left out, and words"
+    ):
+        docs = read(tmp_path, "a.txt", b"Anna saw Ben")
+    assert docs[0].labels == ["B-PER", None, "B-PER"]
     assert files(write_documents(docs, [None]))["a.ann"].decode() == notes
     new = files(write_documents(docs, [["B-PER", "O", "B-LOC"]]))["a.ann"].decode()
     assert new == "T1\tPER 0 4\tAnna\nT2\tLOC 5 8;9 12\tx\n#1\tNote T1\thi\nT4\tLOC 9 12\tBen\n"

@@ -549,6 +549,14 @@ def test_labels_are_renamed_elsewhere(visit: Open, news: Any) -> None:
         assert (3, 5, "PERSON") in served.said(1)
 
 
+def test_buttons_leave_room_for_the_field_above(visit: Open, news: Any) -> None:
+    with news() as served:
+        page = visit(served)
+        page.keyboard.press("/")
+        field, buttons = (page.locator(f"dialog {name}").bounding_box() for name in ("input", ".label >> nth=0"))
+        assert buttons["y"] - field["y"] - field["height"] >= 6
+
+
 def test_many_labels(visit: Open, tmp_path: Path) -> None:
     """0 is for no entity; a label without a key of its own is found by its name."""
     names = [f"L{k}" for k in range(40)]
@@ -578,6 +586,22 @@ def test_a_double_click_counts_once(visit: Open, news: Any) -> None:
 
 
 # ---- connections ----
+
+
+def test_a_key_that_is_held_counts_once(visit: Open, news: Any) -> None:
+    with news() as served:
+        page = visit(served)
+        pose(page, served, 0, (0, 2, "PER"), (4, 5, "LOC"), (6, 7, "LOC"))
+        for press in ("1", "Backspace"):
+            for _ in range(3):
+                page.keyboard.down(press)  # repeats, since it is not let go
+            page.keyboard.up(press)
+            assert "2 of 3" in page.locator(".kicker").inner_text() if press == "1" else chosen(page) == "Angela Osei"
+        for _ in range(2):
+            page.keyboard.down("ArrowRight")
+        page.keyboard.up("ArrowRight")
+        assert chosen(page) == "Angela Osei moved from"
+        assert not served.answers()
 
 
 def test_reload_shows_the_same_question(visit: Open, news: Any) -> None:
@@ -628,6 +652,52 @@ def test_a_lost_reply_does_not_count_twice(visit: Open, news: Any) -> None:
         ready(page)
         until(lambda: page.evaluate("sessionStorage.getItem('crfkit-outbox')") == "[]")
         assert [a["sequence"] for a in served.answers()] == [0]
+
+
+def test_two_browsers(visit: Open, news: Any) -> None:
+    """The first answer to a question counts; the other page says so and goes on."""
+    with news() as served:
+        pages = [visit(served), visit(served)]
+        assert len({question(page)["id"] for page in pages}) == 1
+        pages[0].keyboard.press("ArrowRight")
+        answered(pages[0], lambda: pages[0].keyboard.press("Enter"))
+        pages[1].keyboard.press("Enter")
+        pages[1].get_by_text("this question has already been answered").wait_for()
+        until(lambda: heading(pages[1]) != "" and not pages[1].locator(".ask.busy").count())
+        assert len(served.answers()) == 1
+        answered(pages[1], lambda: pages[1].keyboard.press("Enter"))
+        assert len({a["sequence"] for a in served.answers()}) == 2
+
+
+def test_another_project_at_the_same_address(visit: Open, news: Any) -> None:
+    """An answer in an old tab waits for its own project, also over a reload."""
+    with news() as served, news() as other:
+        page = visit(served)
+        pose(page, served, 0, (0, 2, "PER"))
+        for one in (served, other):
+            one.stop()
+        other.port = served.port
+        other.start()
+        tab = page.context.new_page()
+        tab.goto(other.server.address("anna"))
+        ready(tab)
+        page.keyboard.press("Enter")
+        page.get_by_text("Another project is served at this address now").wait_for()
+        assert "1 change waits here and will be sent when its project" in page.locator("#trouble").inner_text()
+        page.on("dialog", lambda d: d.accept())
+        page.reload()
+        ready(page)
+        page.get_by_text("1 change of another project waits").wait_for()
+        for _ in range(2):
+            answered(page, lambda: page.keyboard.press("Enter"))
+        assert len(other.answers()) == 2
+        other.stop()
+        served.start()
+        page.goto(served.server.address("anna"))
+        ready(page)
+        until(lambda: page.evaluate("sessionStorage.getItem('crfkit-outbox')") == "[]")
+        assert [(a["sequence"], a["spans"][0]["label"]) for a in served.answers()] == [(0, "PER")]
+        assert len(other.session.project.said()) == 2
 
 
 def test_two_tabs(visit: Open, news: Any) -> None:
@@ -851,6 +921,58 @@ def test_labels_change_in_the_middle(visit: Open, news: Any) -> None:
         assert served.said(0) == {(0, 2, "ORG")}
 
 
+def test_a_sentence_that_is_not_there_is_not_asked(visit: Open, news: Any) -> None:
+    with news() as served:
+        page = visit(served)
+        for part in ("abc", "999999", "-1", ""):
+            page.goto("about:blank")
+            page.goto(f"{served.server.base}/#ask/{part}")
+            ready(page)
+            page.get_by_text(f"There is no sentence “{part}”").wait_for()
+            assert page.url.endswith("/#ask")
+            answered(page, lambda: page.keyboard.press("Enter"))
+        page.route("**/api/question*", lambda route: route.fulfill(status=404, json={"error": "gone"}))
+        page.reload()
+        page.get_by_text("gone").wait_for()
+        assert not page.get_by_role("button", name="Accept").count()
+        for press in ("Enter", "1", ".", "ArrowRight"):
+            page.keyboard.press(press)
+
+
+def test_a_number_that_cannot_be_is_not_saved(visit: Open, news: Any) -> None:
+    """The field shows its old value again, and a line says why."""
+    with news() as served:
+        page = visit(served, view="labels")
+        names = ("Random questions", "Seconds to read a sentence", "Seconds to judge a word")
+        share, sentence, word_ = (page.get_by_label(name) for name in names)
+        for field, value, old in (
+            (sentence, "", "12.6"),
+            (word_, "-1", "3.8"),
+            (share, "", "10"),
+            (share, "150", "10"),
+        ):
+            field.fill(value)
+            page.keyboard.press("Tab")
+            page.get_by_text("The old value is kept").wait_for()
+            assert field.input_value() == old
+            page.locator("#toast").evaluate("node => (node.textContent = '')")
+        assert not served.session.project.settings.get("time")
+        for field, value in ((share, "7.5"), (sentence, "0")):
+            with page.expect_response("**/api/settings") as reply:
+                field.fill(value)
+                page.keyboard.press("Tab")
+            assert reply.value.ok
+            until(lambda field=field, value=value: field.input_value() == value)  # type: ignore[misc]
+        assert served.session.project.settings["random_share"] == 0.075
+        word_.fill("0")
+        page.keyboard.press("Tab")
+        page.get_by_text("must not both be 0").wait_for()
+        until(lambda: word_.input_value() == "3.8")
+        page.goto(f"{served.server.base}/#ask")
+        ready(page)
+        answered(page, lambda: page.keyboard.press("Enter"))
+
+
 def test_review_agree_model_export(visit: Open, tmp_path: Path) -> None:
     """Two annotators, one of whom errs: shown, settled, and taken home."""
     documents, gold = sample(30)
@@ -1033,6 +1155,24 @@ def test_what_is_shown_of_a_question(visit: Open, news: Any) -> None:
         page.keyboard.press(".")
         assert "← → other words" in page.locator("p.guess").inner_text()
         assert page.locator(".borders kbd:visible").count() == 0
+
+
+def test_an_accuracy_that_is_not_known_is_an_interval_only(visit: Open, news: Any) -> None:
+    with news() as served:
+        page = visit(served)
+        panel = served.session.panel("anna")
+        page.route("**/api/panel", lambda route: route.fulfill(json=panel))
+        for low, value in ((0.03, None), (0.9, "97.0%")):
+            f1 = {"value": 0.97, "low": low, "high": 1.0}
+            curve = [[n, 0.97, low, 1.0] for n in range(5)]
+            panel["accuracy"] = {"token": f1, "f1": f1, "questions": 5, "curve": curve}
+            page.reload()
+            ready(page)
+            card = page.locator(".card", has=page.get_by_role("heading", name="Accuracy"))
+            name = card.locator("svg.interval").get_attribute("aria-label")
+            assert name == f"Span F1{f' {value}' if value else ''}, 90% interval {100 * low:.0f}% to 100%"
+            assert card.locator(".point, .curve").count() == (2 if value else 0)
+            assert ("97.0%" in card.inner_text()) is bool(value)
 
 
 def test_the_extent_of_an_entity_is_said(visit: Open, news: Any) -> None:

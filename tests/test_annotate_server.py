@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 import crfkit
 from crfkit.annotate import checks
 from crfkit.annotate.documents import AnnotateError
+from crfkit.annotate.project import Project
 from crfkit.annotate.security import MOST_BYTES, Hosts, Tokens
 from crfkit.annotate.server import Server, listen
 from crfkit.cli.annotate import FileFormat
@@ -226,7 +227,10 @@ def test_what_is_not_an_answer_is_refused(anna: Client, body: bytes, message: st
         ({"judged": [[0]]}, "'judged[0]' must be a pair"),
         ({"whole": 1}, "'whole' must be true or false"),
         ({"seconds": "3"}, "'seconds' must be a number"),
-        ({"seconds": -1}, "'seconds' must be a number"),
+        ({"seconds": -1}, "'seconds' must be a number from 0 to 1e+09"),
+        ({"seconds": 2e9}, "'seconds' must be a number from 0 to 1e+09"),
+        ({"keys": 2**53}, "'keys' must be a whole number from 0 to 1000000000"),
+        ({"corrections": 2**53}, "'corrections' must be a whole number from 0 to 1000000000"),
         ({"more": 1}, "there is no field 'more'"),
         ({"question": "\ud800"}, "lone surrogates"),
     ],
@@ -240,6 +244,68 @@ def test_wrong_fields_are_named(anna: Client, served: Site, change: dict[str, An
     assert message in reply.json()["error"]
     assert "\n" not in reply.json()["error"]
     assert len(served.session.project.store.events) == before
+
+
+def test_a_question_is_answered_once(tmp_path: Path) -> None:
+    documents, _ = sample(10)
+    with site(tmp_path, documents, labels=NAMES) as served, Client(served) as anna:
+        question = anna.get("/api/question").json()
+        first = answer_to(question, judged=[], whole=True)
+        event = anna.write("/api/answer", first).json()["event"]
+        assert anna.write("/api/answer", first).json()["event"] == event
+        for path in ("/api/answer", "/api/draft"):
+            again = {"key": str(uuid.uuid4()), "question": question["id"], "sequence": question["sequence"]}
+            reply = anna.write(path, {**again, "judged": [[0, 1]]})
+            assert reply.status_code == 409
+            assert "already been answered" in reply.json()["error"]
+        assert anna.get("/api/panel").json()["questions"] == 1
+        undone = anna.write("/api/undo", {"key": str(uuid.uuid4())}).json()["question"]
+        assert undone["sequence"] == question["sequence"]
+        assert anna.write("/api/answer", answer_to(undone)).status_code == 200
+
+
+def test_requests_for_another_project_are_refused(tmp_path: Path) -> None:
+    documents, _ = sample(10)
+    with site(tmp_path, documents, labels=NAMES) as served, Client(served) as anna:
+        mine = anna.get("/api/state").json()["project_id"]
+        said = answer_to(anna.get("/api/question").json())
+        for reply in (
+            anna.write("/api/answer", said, **{"Crfkit-Project": "another"}),
+            anna.get("/api/question", headers={"Crfkit-Project": "another"}),
+        ):
+            assert (reply.status_code, reply.json()["project_id"]) == (409, mine)
+            assert "another project is served here" in reply.json()["error"]
+        assert not served.answers()
+        assert anna.write("/api/answer", said, **{"Crfkit-Project": mine}).status_code == 200
+        served.stop()
+        served.start()
+        assert served.session.state("anna")["project_id"] == mine
+    Project.create(tmp_path / "copy.crfkit-project", documents, labels=NAMES).close()
+    copy = Project.open(tmp_path / "copy.crfkit-project")
+    assert copy.identity != mine
+    copy.close()
+
+
+def test_settings_are_judged_by_the_state_they_lead_to(tmp_path: Path) -> None:
+    documents, _ = sample(10)
+    with site(tmp_path, documents, labels=NAMES) as served, Client(served) as anna:
+        key = str(uuid.uuid4())
+        assert anna.write("/api/settings", {"key": key, "time": {"sentence": 0}}).status_code == 200
+        for time in ({"token": 0}, {"sentence": 0, "token": 0}):
+            reply = anna.write("/api/settings", {"time": time})
+            assert (reply.status_code, reply.json()["error"]) == (
+                400,
+                "'sentence' and 'token' of 'time' must not both be 0",
+            )
+        assert anna.write("/api/settings", {"time": {"sentence": 3, "token": 0, "correction": 0}}).status_code == 200
+        share = anna.write("/api/settings", {"random_share": 1e-309})
+        assert share.status_code == 200
+        for _ in range(7):  # the first five get to know the text
+            question = anna.get("/api/question").json()
+            assert anna.write("/api/answer", answer_to(question, judged=[], whole=True)).status_code == 200
+        served.stop()
+        served.start()
+        assert served.session.project.settings["time"] == {"sentence": 3.0, "token": 0.0, "correction": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -458,6 +524,20 @@ def ask(address: str, path: str, body: Any = None) -> Any:
     return reply.json()
 
 
+def test_renamed_labels_do_not_come_back(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("Anna met Ben in Paris. Ben left.\n")
+    same = ("notes.txt", "--labels", "PER,LOC,CITY", "--port", 0)
+    process, address = start(tmp_path, *same)
+    for change in ({"rename": {"from": "PER", "to": "PERSON"}}, {"merge": {"from": "CITY", "to": "LOC"}}):
+        ask(address, "/api/labels", {"uuid": str(uuid.uuid4()), **change})
+    finish(process)
+    process, address = start(tmp_path, *same)
+    assert [x["name"] for x in ask(address, "/api/state")["labels"]] == ["PERSON", "LOC"]
+    _, messages = finish(process)
+    assert "label PER is called PERSON now" in messages
+    assert "label CITY is called LOC now" in messages
+
+
 def test_the_command_serves_and_continues(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("Anna met Ben in Paris. Ben left.\n")
     process, address = start(tmp_path, "notes.txt", "--labels", "PER,LOC", "--port", 0)
@@ -498,7 +578,10 @@ def test_the_command_serves_and_continues(tmp_path: Path) -> None:
         (["notes.txt", "--port", "70000"], 2, "--port must be from 0 to 65535"),
         (["notes.txt", "--random-share", "1.5"], 2, "--random-share must be from 0 to 1"),
         (["notes.txt", "--template", "no"], 2, "--template: No such file or directory: no"),
+        (["notes.txt", "--simulate", "gold.txt", "--answers", "0"], 2, "--answers must be >= 1, got 0"),
+        (["gold.txt", "--simulate", "gold2.txt"], 1, "gold.txt: every word has a label; to ignore them"),
         (["notes.txt", "--c2", "-1"], 2, "--c2 must be >= 0"),
+        (["notes.txt", "--labels", "A", "--template", "five"], 1, "the templates look at column 5"),
         (["bad.jsonl"], 1, "bad.jsonl:1: not JSON"),
         (["other.crfkit-project"], 1, "other.crfkit-project: "),
         (["notes.txt", "--simulate", "notes.txt"], 1, "sentence 1 has a token without a label"),
@@ -507,6 +590,9 @@ def test_the_command_serves_and_continues(tmp_path: Path) -> None:
 def test_the_command_says_what_is_wrong(tmp_path: Path, arguments: list[str], code: int, message: str) -> None:
     (tmp_path / "notes.txt").write_text("Anna left.\n")
     (tmp_path / "bad.jsonl").write_text("{\n")
+    for name in ("gold.txt", "gold2.txt"):
+        (tmp_path / name).write_text("Anna\tB-PER\nleft\tO\n")
+    (tmp_path / "five").write_text("U0:%x[0,5]\n")
     (tmp_path / "other.crfkit-project").write_text("not a project")
     out = run("annotate", *arguments, code=code, cwd=tmp_path)
     assert message in out.stderr

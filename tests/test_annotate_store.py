@@ -12,10 +12,11 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from crfkit.annotate.documents import Document
+from crfkit.annotate.documents import AnnotateError, Document
 from crfkit.annotate.project import Project
 from crfkit.annotate.store import ProjectError, Store
 
@@ -160,6 +161,40 @@ class TestRefused:
         db.close()
         with pytest.raises(ProjectError, match=r"event \d+: a number of 5000 digits is too long"):
             Project.open(path)
+
+    def test_nothing_is_stored_that_could_not_be_read(self, path: Path, project: Project) -> None:
+        before = len(project.store.events)
+        bad: list[tuple[str, dict[str, Any]]] = [
+            ("answer", answer(77)),
+            ("answer", answer(0, (0, 3, "PER"))),
+            ("edit", answer(0, (0, 1, "DATE"))),
+            ("settings", {"context": 21}),
+            ("settings", {"time": {"sentence": 0, "token": 0}}),
+            ("labels", {"rename": {"from": "PER", "to": "ORG"}}),
+            ("undo", {"of": 1}),
+        ]
+        for kind, payload in bad:
+            with pytest.raises(AnnotateError):
+                project.append(kind, "ann", payload)
+        assert len(project.store.events) == before
+        project.append("settings", "ann", {"time": {"sentence": 0}})
+        with pytest.raises(ValueError, match="must not both be 0"):
+            project.append("settings", "ann", {"time": {"token": 0}})
+        project.close()
+        assert Project.open(path).settings["time"] == {"sentence": 0}
+
+    def test_settings_that_leave_no_time_are_ignored(self, path: Path, project: Project) -> None:
+        """They were once stored."""
+        project.store.append("settings", "ann", {"time": {"sentence": 0}})
+        project.store.append("settings", "ann", {"time": {"token": 0}})
+        project.append("answer", "ann", answer(0, (0, 1, "PER")))
+        project.close()
+        with pytest.warns(
+            UserWarning, match=r"event 4 is ignored: 'sentence' and 'token' of 'time' must not both be 0"
+        ):
+            again = Project.open(path)
+        assert again.settings["time"] == {"sentence": 0}
+        assert len(again.said()) == 1
 
     def test_texts_that_cannot_be_written(self, path: Path, project: Project) -> None:
         document: dict[str, object] = {"text": "\ud800", "tokens": [], "columns": None, "labels": None, "source": {}}

@@ -37,6 +37,7 @@ Vector = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _PIECE = 1 << 15  # tokens rescored at a time
+_READING = 0.05  # seconds to read a sentence, at least: without, single tokens pay most and no sentence stands out
 _CANDIDATES = 64  # sentences whose spans are looked at one by one
 _MANY = 20  # above this many labels, reach is taken into account
 _RECENT = 10  # sentences asked last, to which the next one should not be alike
@@ -598,7 +599,8 @@ class Pool:
         if not self.strategy.whole:
             used = gain > rate * cost
             gain, cost = np.where(used, gain, 0.0), np.where(used, cost, 0.0)
-        return over_rows(np.add, gain, offsets) / (self.time_model.sentence + over_rows(np.add, cost, offsets))
+        reading = max(self.time_model.sentence, _READING)
+        return over_rows(np.add, gain, offsets) / (reading + over_rows(np.add, cost, offsets))
 
     def _tops(self, k: int) -> Ints:
         """The sentences of a piece that may pay most, by the rate of the question before."""
@@ -640,7 +642,7 @@ class Pool:
             entropy = entropies.span(a, b, 0)
             seconds = m.token * (b - a) + m.correction * (1 - float(np.exp(-entropy)))
             rows.append((entropy**self.strategy.power * float(weight[a:b].max()), seconds, (a, b)))
-        rows.sort(key=lambda row: -row[0] / row[1])
+        rows.sort(key=lambda row: -row[0] / max(row[1], 1e-9))  # it may take no time
         gain, seconds = 0.0, m.sentence
         chosen: list[tuple[int, int]] = []
         for g, s, unit in rows:

@@ -101,8 +101,8 @@ def ranges(value: Any, length: int) -> list[tuple[int, int]]:
 
 def _number(answer: Json, name: str) -> float:
     value = answer.get(name, 0)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
-        raise AnnotateError(f"{name!r} of an answer must be a number >= 0, got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1e9:
+        raise AnnotateError(f"{name!r} of an answer must be a number from 0 to 1e+09, got {value!r}")
     return float(value)
 
 

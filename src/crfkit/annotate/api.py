@@ -39,8 +39,8 @@ ANSWER = c.record(
     **_SAID,
     skip=c.flag,
     seconds=c.number(),
-    keys=c.whole(),
-    corrections=c.whole(),
+    keys=c.whole(0, 10**9),
+    corrections=c.whole(0, 10**9),
 )
 SETTLE = c.record({"labels": c.several(_SPAN), "key": _KEY})
 EDIT = c.record({"labels": c.several(_SPAN), "key": _KEY}, judged=c.several(c.pair), confirm=c.flag)
@@ -54,14 +54,17 @@ LABELS = c.record(
     color=c.record({"name": _NAME, "color": c.whole(0, 11)}),
     key=c.record({"name": _NAME, "key": c.text(1)}),
 )
+_TIME = c.number(0, 3600)
 SETTINGS = c.record(
     key=_KEY,
     random_share=c.number(0, 1),
     show_random=c.flag,
     overlap=c.number(0, 1),
     context=c.whole(0, 20),
-    time=c.record(token=c.number(), correction=c.number(), sentence=c.number(), fitted=c.flag),
+    time=c.record(token=_TIME, correction=_TIME, sentence=_TIME, fitted=c.flag),
 )
+#: The header that names the project which a request is for, by its ``project_id``.
+PROJECT = "crfkit-project"
 #: A click that is sent twice carries the same key twice.
 CLICK = c.record(key=_KEY)
 ANNOTATOR = c.record({"name": _NAME}, key=_KEY)
@@ -199,14 +202,24 @@ class Api:
             "settings": self._write(s.settings, SETTINGS),
             "annotators": self._write(self._add_annotator, ANNOTATOR),
         }
-        found = [Route(f"/api/{name}", guarded(call), methods=["GET"]) for name, call in reads.items()]
-        found += [Route(f"/api/{name}", guarded(call), methods=["POST"]) for name, call in writes.items()]
-        return [
-            *found,
-            Route("/api/sequence/{i:int}", guarded(self._sequence), methods=["GET"]),
-            Route("/api/sequence/{i:int}", guarded(self._change(s.edit, EDIT)), methods=["POST"]),
-            Route("/api/settle/{i:int}", guarded(self._change(s.settle, SETTLE)), methods=["POST"]),
-        ]
+        reads["sequence/{i:int}"] = self._sequence
+        writes["sequence/{i:int}"] = self._change(s.edit, EDIT)
+        writes["settle/{i:int}"] = self._change(s.settle, SETTLE)
+        each = [("GET", name, call) for name, call in reads.items()]
+        each += [("POST", name, call) for name, call in writes.items()]
+        return [Route(f"/api/{name}", guarded(self._of_project(call)), methods=[method]) for method, name, call in each]
+
+    def _of_project(self, endpoint: Endpoint) -> Endpoint:
+        """The same, unless the request is for another project: a page may outlive the server that it came from."""
+
+        async def serve(request: Request) -> Response:
+            meant = request.headers.get(PROJECT)
+            if meant is not None and meant != (mine := self.session.project.identity):
+                said = "another project is served here now; reload the page to see it"
+                return answer({"error": said, "project_id": mine}, 409)
+            return await endpoint(request)
+
+        return serve
 
     def _read(self, method: Callable[..., Any], **rules: c.Check) -> Endpoint:
         async def serve(request: Request) -> Response:

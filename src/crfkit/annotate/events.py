@@ -61,7 +61,9 @@ _DOCUMENT = record(
 )
 #: By kind, what an event holds.
 _RULES: dict[str, Rule] = {
-    "project": record({"task": one_of("spans", "tokens"), "labels": list_of(text)}, {"settings": _SETTINGS}),
+    "project": record(
+        {"task": one_of("spans", "tokens"), "labels": list_of(text)}, {"settings": _SETTINGS, "id": text}
+    ),
     "documents": record({"documents": list_of(_DOCUMENT)}),
     "answer": record({"sequence": _NUMBER, "spans": anything}, {**_SAID, **_ASKED}),
     "draft": record({"sequence": _NUMBER, "spans": anything}, {**_SAID, "kind": text, "asked": list_of(_PAIR)}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -18,6 +19,7 @@ from crfkit.annotate.documents import AnnotateError, Document
 from crfkit.annotate.events import judge_document, judge_said, judged
 from crfkit.annotate.store import Event, ProjectError, Store
 from crfkit.annotate.word_index import WordIndex
+from crfkit.base.messages import warn
 
 __all__: list[str] = []
 
@@ -27,6 +29,7 @@ SAID = ("answer", "edit", "settle")
 _BATCH = 100_000  # tokens per event, or a sentence more
 N_COLORS = 12  # the page's palette
 _KEYS = "123456789qwertyuopasdfghjklzxcvbnm"
+_NO_TIME = "'sentence' and 'token' of 'time' must not both be 0"
 _RESERVED = "0=./?"  # keys of the page; 0 is for what is no entity
 
 
@@ -84,6 +87,8 @@ class Project:
     documents : list of Document
     task : {"spans", "tokens"}
     settings : dict
+    identity : str
+        Tells it from all other projects.
     """
 
     def __init__(self, store: Store) -> None:
@@ -106,8 +111,12 @@ class Project:
         if first is None or first.kind != "project" or first.payload.get("task") not in TASKS:
             store.close()
             raise ProjectError(f"{store.path}: the project file is damaged (it does not say what its task is)")
+        self.identity = str(first.payload.get("id", first.time))
         for event in store:
             try:
+                if event.kind == "settings" and self._no_time(event.payload):  # an earlier crfkit wrote such events
+                    warn(f"{store.path}: event {event.number} is ignored: {_NO_TIME}", UserWarning)
+                    continue
                 self._judge(event)
                 self._take(event)
             except ValueError as e:
@@ -134,7 +143,8 @@ class Project:
             _check_name(name, task)
 
         def events() -> Iterator[tuple[str, str, dict[str, Any]]]:
-            yield "project", "", {"task": task, "labels": names, "settings": settings or {}}
+            identity = uuid.uuid4().hex
+            yield "project", "", {"task": task, "labels": names, "settings": settings or {}, "id": identity}
             for batch in _batches(rows):
                 yield "documents", "", {"documents": [asdict(d) for d in batch]}
 
@@ -151,8 +161,18 @@ class Project:
         return Path(self.path).name.removesuffix(".crfkit-project")
 
     def append(self, kind: str, annotator: str, payload: dict[str, Any], *, key: str | None = None) -> int:
-        """Adds an event, on disk before it returns; a key seen before gives the first event's number."""
+        """Adds an event, on disk before it returns; a key seen before gives the first event's number.
+
+        What would make the project one that cannot be opened again is refused first.
+        """
         before = len(self.store.events)
+        if key is None or self.store.find(key) is None:
+            try:
+                self._judge(Event(before + 1, 0.0, kind, annotator, key, payload))
+            except AnnotateError:
+                raise
+            except ValueError as e:
+                raise AnnotateError(str(e)) from e
         number = self.store.append(kind, annotator, payload, key=key)
         if number > before:
             self._take(self.store[number])
@@ -165,7 +185,7 @@ class Project:
     # events to state
 
     def _judge(self, event: Event) -> None:
-        """Raises for an event that no crfkit wrote."""
+        """Raises for an event that makes no sense after those before it."""
         p = judged(event.kind, event.payload)
         if event.kind == "project":
             if event.number > 1:
@@ -180,6 +200,17 @@ class Project:
             raise ValueError(f"'of' is {p['of']}, which is not an answer or an edit")
         elif event.kind == "labels":
             self.check_change(event.payload)
+        if event.kind in ("project", "settings") and self._no_time(p.get("settings", p)):
+            raise AnnotateError(_NO_TIME)
+
+    def _no_time(self, settings: dict[str, Any]) -> bool:
+        """Whether these settings leave no time for a question."""
+        time = self._times(judged("settings", settings))
+        return not (time.get("sentence", 1) or time.get("token", 1))
+
+    def _times(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """The seconds of the settings, after a change."""
+        return {**self.settings.get("time", {}), **settings.get("time", {})}
 
     def _take(self, event: Event) -> None:
         p = event.payload
@@ -221,7 +252,7 @@ class Project:
         elif event.kind == "labels":
             self._change(event.number, p)
         elif event.kind == "settings":
-            time = {**self.settings.get("time", {}), **p.get("time", {})}
+            time = self._times(p)
             self.settings |= {**p, **({"time": time} if time else {})}
 
     def _begin(self, annotator: str, event: Event) -> None:
@@ -278,6 +309,11 @@ class Project:
             if label.name == name:
                 return label
         raise AnnotateError(f"there is no label {name!r}; the labels are {', '.join(self.names) or 'none'}", 400)
+
+    @property
+    def names_before(self) -> set[str]:
+        """Names that labels had before they were renamed or merged."""
+        return {old for _, old, _ in self._renamed} - set(self.names)
 
     def current(self, name: str) -> str:
         """The name of a label, also by a name that it had before."""

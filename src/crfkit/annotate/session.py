@@ -83,6 +83,7 @@ class Session:
         self._open: dict[str, Json] = {}  # the question that is open for each annotator
         self._stale: set[str] = set()  # for whom the labels in it have changed
         self._asked: dict[str, tuple[str, Question]] = {}  # by id, with whom it was asked
+        self._closed: set[tuple[str, int]] = set()  # ids and sequences of questions that were answered
         self._next_id = itertools.count()
         self._answered: dict[str, float] = {}  # when each annotator answered last
         self._learned = 0  # events that the pool was told
@@ -282,7 +283,7 @@ class Session:
 
     def _turn(self, annotator: str, turn: int, share: float, salt: int) -> bool:
         """Whether this question is one of a share, one of each block of them, at a place that is drawn."""
-        if share <= 0:
+        if share < 1e-9:  # never; a block must have a size
             return False
         size = max(1, round(1 / share))
         seed = [self.seed, zlib.crc32(annotator.encode()), turn // size, salt]
@@ -399,12 +400,16 @@ class Session:
                 i = self._require_sequence(answer.get("sequence"))
                 if self.project.is_settled(i):
                     raise AnnotateError(f"sentence {i + 1} has been settled meanwhile: its labels are final", 409)
+                closed = answer.get("question", ""), i
+                self._require_open(*closed)
                 about = self._about(annotator, answer)
                 stood = self.curves.stood(self._stated_at)
                 payload = {**checked_answer(self.project, answer), **about, "stood": stood}
                 number = self.project.append("answer", annotator, payload, key=key)
                 self.pool.note(payload["sequence"], whole=True)  # nobody else is asked it meanwhile
                 self._open.pop(annotator, None)
+                if closed[0]:
+                    self._closed.add(closed)
         return self._followed(annotator, number)
 
     def _followed(self, annotator: str, number: int) -> Json:
@@ -425,6 +430,15 @@ class Session:
         able = {"undo": self.project.undoable, "redo": self.project.redoable}
         return {name: which(annotator) is not None for name, which in able.items()}
 
+    def _require_open(self, question: str, i: int) -> None:
+        """Raises if a question has been answered, as in another window; after an undo it comes back with another id."""
+        if (question, i) in self._closed:
+            raise AnnotateError(
+                "this question has already been answered, perhaps in another window; that answer counts. To change "
+                f"it, undo it, or edit sentence {i + 1} under Browse",
+                409,
+            )
+
     def _about(self, annotator: str, said: Json) -> Json:
         """What was asked: kind and spans of the question; one from before a restart is known by its draft."""
         _, question = self._asked.get(said.get("question", ""), (None, None))
@@ -441,6 +455,7 @@ class Session:
             number = self.project.store.find(said["key"])
             if number is None:
                 i = self._require_sequence(said.get("sequence"))
+                self._require_open(said.get("question", ""), i)
                 open_ = self._open.get(annotator)
                 if open_ is not None and open_["id"] != said.get("question"):
                     raise AnnotateError("this question is no longer open", 409)
@@ -599,6 +614,7 @@ class Session:
             settings = {name: self._setting(name) for name in self.defaults}
             return {
                 "project": self.project.name,
+                "project_id": self.project.identity,
                 "task": self.project.task,
                 "labels": [{**label.plain(), "count": counts[label.name]} for label in self.project.labels],
                 "annotator": annotator,

@@ -67,7 +67,7 @@ FileFormatOption = Annotated[
 ]
 LabelOption = Annotated[
     str | None,
-    Option("--label", help="Column of the labels: number, name, or 'none'; found by its values by default."),
+    Option("--label", help="Column of the labels: number or name, found by its values by default; 'none' ignores it."),
 ]
 HostOption = Annotated[str, Option(help="Address to listen at; 0.0.0.0 for all.")]
 PortOption = Annotated[int, Option(help="Port; by default 8765, or the next one that is free.")]
@@ -134,6 +134,8 @@ def annotate(
     o.check_options(context, lambda: resolve_threads(n_jobs))
     names = _names(labels, "--labels")
     people = _names(annotators, "--annotators")
+    if answers < 1:
+        raise o.OptionError(f"--answers must be >= 1, got {answers}")
     if random_share is not None and not 0 <= random_share <= 1:
         raise o.OptionError(f"--random-share must be from 0 to 1, got {random_share}")
     if not 0 <= port < 65536:
@@ -187,8 +189,10 @@ def _session(given: dict[str, Any], path: Path, sources: Sequence[str], names: l
     from crfkit.annotate.project import Project
     from crfkit.annotate.session import Session
 
-    if path.exists():
-        project = Project.open(path)
+    new = not path.exists()
+    if not new:
+        with warnings_said():
+            project = Project.open(path)
         _check_old(project, given, sources)
     else:
         documents = _read(given, sources)
@@ -201,10 +205,14 @@ def _session(given: dict[str, Any], path: Path, sources: Sequence[str], names: l
             session = Session(project, crf=_estimator(project), n_jobs=given["n_jobs"], seed=given["random_state"] or 0)
     except BaseException:
         project.close()
+        if new:  # nothing is in it but options that do not fit the text
+            path.unlink()
         raise
     try:
         for name in names:
-            if name not in project.names:
+            if name in project.names_before:
+                say(f"crfkit: label {name} is called {project.current(name)} now; to add it again, use the page")
+            elif name not in project.names:
                 session.change_labels(_user(), {"uuid": str(uuid.uuid4()), "add": {"name": name}})
         yield session
     finally:
@@ -345,11 +353,13 @@ def _simulate(given: dict[str, Any], sources: Sequence[str], names: list[str]) -
             with _running(session) as server:
                 call = over_http(server.address("simulated"))
                 X = [session.rows(i) for i in range(len(pool))]
-                said = 0
+                step, said = None, 0
                 for step in play(call, Person(truth, spans), given["answers"]):
                     if step.answers % 10 == 0:
                         said = step.answers
                         _report(given, step, _score(call, X, truth), session.state_accuracy())
+                if step is None:
+                    raise DataError(f"{', '.join(sources)}: every word has a label; to ignore them, give --label none")
                 if step.answers != said:
                     _report(given, step, _score(call, X, truth), session.state_accuracy())
         finally:

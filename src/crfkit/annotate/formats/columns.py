@@ -42,6 +42,7 @@ def _read_columns(name: str, text: str, how: How) -> Parsed:
     lines = lines_of(text)
     blocks, tabs, n = _blocks(name, lines, how)
     at = _label_column(name, [row for _, block in blocks for _, row in block], n, how)
+    ignored = at is not None and how.label == "none"
     known = [[_known(row[at]) for _, row in block] for _, block in blocks] if at is not None else []
     settings: dict[str, Any] = {"tabs": tabs, "label": at}
     if at is not None and how.task == "spans":
@@ -53,13 +54,15 @@ def _read_columns(name: str, text: str, how: How) -> Parsed:
         words = [row[0] for _, row in block]
         more = [[x for c, x in enumerate(row) if c not in (0, at)] for _, row in block]
         labels = None if at is None else to_bio(known[k]) if how.task == "spans" else known[k]
-        if labels is not None and all(x is None for x in labels):
+        if ignored or (labels is not None and all(x is None for x in labels)):
             labels = None
         raw = "".join(lines[first : last + 1])
         doc = _joined(words, [" "] * len(words), more if more[0] else None, labels, {"columns": settings})
         doc.source["skip"] = sorted(set(range(last - first + 1)) - {i - first for i, _ in block})  # comments
         if at is None:
             doc.source["grows"] = True
+        if ignored:
+            doc.source["ignored"] = True
         units.append(Unit("".join(lines[done:first]), raw, [doc]))
         done = last + 1
     return Parsed(units, "".join(lines[done:]))
@@ -102,10 +105,11 @@ def _known(cell: str) -> str | None:
 
 
 def _label_column(name: str, rows: list[list[str]], n: int, how: How) -> int | None:
-    """The column of the labels; None if there is none."""
-    if how.label == "none" or not rows:
+    """The column of the labels, also of those that are to be ignored; None if there is none."""
+    if not rows:
         return None
-    if how.label is not None:
+    given = how.label not in (None, "none")
+    if how.label is not None and given:
         if not re.fullmatch(r"-?\d+", how.label) or not -n <= int(how.label) < n or int(how.label) % n == 0:
             raise DataError(
                 f"{name}: there is no label column {how.label}: the file has {counted(n, 'column')}, "
@@ -119,7 +123,7 @@ def _label_column(name: str, rows: list[list[str]], n: int, how: How) -> int | N
         right = all(is_chunk_label(x) for x in values)
     else:
         right = not how.labels or values <= set(how.labels)
-    if how.label is None:
+    if not given:
         return at if right and n > 1 else None
     if not right and how.task == "spans":
         wrong = next(x for x in sorted(values) if not is_chunk_label(x))
@@ -162,7 +166,7 @@ def _rewrite_columns(raw: str, documents: list[Document], labels: list[Labels | 
             out.append(f"{line[:end]}{chr(9) if settings['tabs'] else ' '}{name}{line[end:]}")
         else:
             a, b = cells[at]
-            same = row[t - 1] is None and _known(line[a:b]) is None
+            same = row[t - 1] is None and (doc.source.get("ignored") or _known(line[a:b]) is None)
             out.append(line if same else line[:a] + name + line[b:])
     return "".join(out)
 

@@ -285,14 +285,14 @@ class Text:
         ]
 
 
-def warn_left_out(found: Sequence[tuple[str, Span]]) -> None:
+def warn_left_out(found: Sequence[tuple[str, Span]], why: str = "overlaps another span") -> None:
     """Warns of spans that a file has and a project cannot have, each with its place."""
     if not found:
         return
     place, span = found[0]
     more = f" ({len(found) - 1} more such spans)" if len(found) > 1 else ""
     warn(
-        f"{place}: {span.label!r} from {span.start} to {span.end} overlaps another span: it is left out, and words of "
+        f"{place}: {span.label!r} from {span.start} to {span.end} {why}: it is left out, and words of "
         f"it that have no other label count as not labelled{more}",
         UserWarning,
     )

@@ -30,31 +30,33 @@ _NOTE = "crfkit-unknown"
 
 
 class _Line(NamedTuple):
-    """A line of annotations: its name, and the span if it is one that can be shown."""
+    """A line of annotations: its name, and the span if it is one that can be shown, else its pieces."""
 
     raw: str
     name: str
     span: Span | None
+    pieces: list[Span]
 
 
 def _annotations(name: str, notes: str, text: str) -> list[_Line]:
     out = []
     for i, line in enumerate(lines_of(notes), 1):
         cells = line.rstrip("\r\n").split("\t")
-        span = None
+        pieces: list[Span] = []
         if line.startswith("T"):
             match = re.fullmatch(r"(\S+) (\d{1,18}) (\d{1,18})((?:;\d+ \d+)*)", cells[1]) if len(cells) > 1 else None
             if match is None:
                 raise DataError(f"{name}:{i}: an annotation must be 'T1<tab>TYPE START END<tab>TEXT', got {line!r}")
-            if not match[4]:  # those in several pieces stay as they are
-                span = check_span(int(match[2]), int(match[3]), match[1], text, f"{name}:{i}")
-        out.append(_Line(line, cells[0], span))
+            borders = re.findall(r"(\d+) (\d+)", cells[1].partition(" ")[2])
+            pieces = [check_span(int(a), int(b), match[1], text, f"{name}:{i}") for a, b in borders]
+        alone = len(pieces) == 1  # those in several pieces stay as they are
+        out.append(_Line(line, cells[0], pieces[0] if alone else None, [] if alone else pieces))
     return out
 
 
-def _gaps(notes: str) -> list[tuple[int, int]]:
-    for line in lines_of(notes):
-        cells = line.rstrip("\r\n").split("\t")
+def _gaps(lines: Sequence[_Line]) -> list[tuple[int, int]]:
+    for line in lines:
+        cells = line.raw.rstrip("\r\n").split("\t")
         if len(cells) == 3 and cells[1].startswith(_NOTE):
             return [(int(a), int(b)) for a, b in re.findall(r"(\d{1,18})-(\d{1,18})", cells[2])]
     return []
@@ -62,19 +64,23 @@ def _gaps(notes: str) -> list[tuple[int, int]]:
 
 def read_pair(name: str, text: str, notes: str | None, how: How) -> Parsed:
     """Sentences of a text with its annotations, if there are any."""
-    found = _text(name, text, notes, how)
     file = name.removesuffix(".txt") + ".ann"
+    lines = _annotations(file, notes or "", text)
+    found = _text(text, lines, how)
     warn_left_out([(f"{file}:{k + 1}", span) for k, span in sorted(found.left_out)])
+    apart = [(k, line.pieces) for k, line in enumerate(lines, 1) if line.pieces]
+    spans = [(f"{file}:{k}", Span(p[0].start, p[-1].end, p[0].label)) for k, p in apart]
+    warn_left_out(spans, "is in several pieces")
     if not found.documents:
         return Parsed([], "")
     found.documents[0].source |= {"txt": text, "notes": notes is not None, "by_line": how.by_line}
     return Parsed([Unit("", notes or "", found.documents)], "")
 
 
-def _text(name: str, text: str, notes: str | None, how: How) -> Text:
-    lines = _annotations(name.removesuffix(".txt") + ".ann", notes or "", text)
+def _text(text: str, lines: Sequence[_Line], how: How) -> Text:
     spans = [line.span or Span(0, 0, "") for line in lines]
-    return Text(text, spans, how, known=any(line.span for line in lines), gaps=_gaps(notes or ""))
+    gaps = [*_gaps(lines), *(piece[:2] for line in lines for piece in line.pieces)]
+    return Text(text, spans, how, known=any(line.span for line in lines), gaps=gaps)
 
 
 def rewrite(raw: str, documents: list[Document], labels: list[Labels | None], task: str) -> str:
@@ -82,7 +88,7 @@ def rewrite(raw: str, documents: list[Document], labels: list[Labels | None], ta
     source = documents[0].source
     text = source["txt"]
     lines = _annotations("", raw, text)
-    parsed = _text("", text, raw, How(task, by_line=source.get("by_line", False)))
+    parsed = _text(text, lines, How(task, by_line=source.get("by_line", False)))
     rows = final(documents, labels)
     new = spans_of(documents, rows, task)
     wanted = set(new)

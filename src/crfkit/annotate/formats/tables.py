@@ -39,6 +39,7 @@ _TEXT = ("text", "sentence", "content", "document")
 _SENTENCE = ("sentence_id", "sentence #", "sentence", "sent_id", "sent", "sentence_number")
 _LABEL = ("label", "labels", "tag", "tags", "ner", "ner_tag", "bio", "iob")
 _TOKEN_LABEL = (*_LABEL, "pos", "upos", "pos_tag")
+_NO_LIST = (ValueError, TypeError, KeyError, RecursionError)
 _SPANS = ("spans", "entities", "label", "labels", "annotations")
 
 
@@ -148,10 +149,8 @@ def _read(name: str, text: str, how: How) -> Parsed:
 
 
 def _label_column(table: _Table, names: Sequence[str], how: How, but: Sequence[int | None]) -> int | None:
-    if how.label is None:
+    if how.label in (None, "none"):
         return table.find(names, but)
-    if how.label == "none":
-        return None
     found = table.find([how.label.lower()])
     if found is None:
         raise DataError(f"{table.name}:1: --label: there is no column {how.label!r}, only {', '.join(table.header)}")
@@ -181,7 +180,10 @@ def _read_tokens(table: _Table, word: int, how: How) -> Parsed:
         [None if at is None else _known(_value(text, row.cells[at])) for row in group] for group in groups
     ]
     wrong = {x for row in known for x in row if x is not None and how.task == "spans" and not is_chunk_label(x)}
-    if wrong:
+    ignored = how.label == "none"
+    if wrong and ignored:  # a column of something else
+        at, known = None, [[None] * len(group) for group in groups]
+    elif wrong:
         raise DataError(f"{table.name}: {min(wrong)!r} is not a span label such as B-PER (see --task tokens)")
     settings = {"separator": table.separator, "label": at, "scheme": scheme_of(known), "rows": True}
     others = [k for k in range(len(table.header)) if k not in (word, sentence, at)]
@@ -190,10 +192,12 @@ def _read_tokens(table: _Table, word: int, how: How) -> Parsed:
         words = [table.values(row)[word] for row in group]
         more = [[table.values(row)[k] for k in others] for row in group] if others else None
         labels = to_bio(row_labels) if how.task == "spans" else row_labels
-        none = all(x is None for x in labels)
-        doc = joined(words, [" "] * len(words), more, None if none else labels, {"table": settings})
+        none = ignored or all(x is None for x in labels)
+        source = {"table": settings, **({"ignored": True} if ignored else {})}
+        doc = joined(words, [" "] * len(words), more, None if none else labels, source)
         pieces.append((group[0].start, group[-1].end, [doc]))
-    return _parsed(table, pieces, None if at is not None else "label")
+    free = next((x for x in _LABEL if x not in table.header), "label")
+    return _parsed(table, pieces, None if at is not None else free)
 
 
 def _known(value: str) -> str | None:
@@ -229,6 +233,9 @@ def _parsed(table: _Table, pieces: list[tuple[int, int, list[Document]]], grows:
 
 def _read_texts(table: _Table, column: int, how: How) -> Parsed:
     at = _label_column(table, _SPANS, how, [column])
+    ignored = how.label == "none"
+    if ignored and at is not None and not _holds_spans(table, at):
+        at = None
     settings = {"separator": table.separator, "label": at, "rows": False, "column": column}
     pieces = []
     left_out: list[tuple[str, Span]] = []
@@ -237,7 +244,7 @@ def _read_texts(table: _Table, column: int, how: How) -> Parsed:
         if len(values) != len(table.head.cells):
             continue
         place = f"{table.name}:{row.line}"
-        found = _text(values, column, at, how, place)
+        found = _text(values[column], "" if at is None or ignored else values[at], how, place)
         left_out += [(place, span) for _, span in found.left_out]
         if found.documents:
             found.documents[0].source |= {"table": settings, "by_line": how.by_line}
@@ -246,17 +253,31 @@ def _read_texts(table: _Table, column: int, how: How) -> Parsed:
     return _parsed(table, pieces, None if at is not None else "spans")
 
 
-def _text(values: list[str], column: int, at: int | None, how: How, place: str) -> Text:
-    text = values[column]
-    cell = "" if at is None else values[at].strip()
+def _holds_spans(table: _Table, at: int) -> bool:
+    """Whether all cells of a column are lists of spans, or empty."""
     try:
-        listed = json.loads(cell) if cell else []
-        parts = [_three(x) for x in listed]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise DataError(f'{place}: the spans must be a list such as [[0, 4, "PER"]], got {cell[:60]!r}') from None
+        for row in table.rows:
+            if len(row.cells) == len(table.head.cells):
+                _listed(_value(table.text, row.cells[at]))
+    except _NO_LIST:
+        return False
+    return True
+
+
+def _listed(cell: str) -> list[tuple[Any, Any, Any]]:
+    return [_three(x) for x in json.loads(cell)] if cell.strip() else []
+
+
+def _text(text: str, cell: str, how: How, place: str) -> Text:
+    try:
+        parts = _listed(cell)
+    except _NO_LIST:
+        raise DataError(
+            f'{place}: the spans must be a list such as [[0, 4, "PER"]], got {cell.strip()[:60]!r}'
+        ) from None
     spans = [check_span(a, b, label, text, place) for a, b, label in parts if label is not None]
     gaps = [check_span(a, b, "?", text, place)[:2] for a, b, label in parts if label is None]
-    return Text(text, spans, how, known=bool(cell), gaps=gaps)
+    return Text(text, spans, how, known=bool(cell.strip()), gaps=gaps)
 
 
 def _three(x: Any) -> tuple[Any, Any, Any]:
@@ -275,7 +296,8 @@ def _rewrite(raw: str, documents: list[Document], labels: list[Labels | None], t
     for row in _rows("", raw, separator):
         a, b = (row.end, row.end) if at is None else row.cells[at]
         lead = separator if at is None else ""
-        same = names[t] in ("", UNKNOWN) and at is not None and _known(_value(raw, (a, b))) is None
+        kept = at is not None and (documents[0].source.get("ignored") or _known(_value(raw, (a, b))) is None)
+        same = kept and names[t] in ("", UNKNOWN)
         out += [raw[done:a], raw[a:b] if same else lead + _quoted(names[t], separator)]
         done, t = b, t + 1
     return "".join([*out, raw[done:]])

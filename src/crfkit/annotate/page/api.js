@@ -1,9 +1,10 @@
 // The server, and the outbox in which a write waits until the server has acknowledged it.
 
 export class ApiError extends Error {
-  constructor(message, status) {
+  constructor(message, status, other = false) {
     super(message);
     this.status = status;
+    this.other = other; // whether the server has another project than this page
   }
 }
 
@@ -18,11 +19,16 @@ function fallback() {
   return hex.replace(/(.{8})(.{4})(.{4})(.{4})(.{12})/, "$1-$2-$3-$4-$5");
 }
 
+let mine; // the project of this page, once the server has said it: all requests are for this one
+
+export const belong = (project) => (mine = project);
+
 async function request(path, body) {
-  const options = { credentials: "same-origin", cache: "no-store", signal: AbortSignal.timeout(60000) };
+  const headers = mine ? { "Crfkit-Project": mine } : {};
+  const options = { credentials: "same-origin", cache: "no-store", signal: AbortSignal.timeout(60000), headers };
   if (body !== undefined) {
     options.method = "POST";
-    options.headers = { "Content-Type": "application/json" };
+    headers["Content-Type"] = "application/json";
     options.body = JSON.stringify(body);
   }
   let reply;
@@ -32,7 +38,10 @@ async function request(path, body) {
     throw new ApiError("The server does not answer.", 0);
   }
   const data = await reply.json().catch(() => ({}));
-  if (!reply.ok) throw new ApiError(data.error ?? `The server answered ${reply.status}.`, reply.status);
+  if (!reply.ok) {
+    const other = reply.status === 409 && "project_id" in data;
+    throw new ApiError(data.error ?? `The server answered ${reply.status}.`, reply.status, other);
+  }
   return data;
 }
 
@@ -45,11 +54,14 @@ export function get(path, parameters = {}) {
 
 const STORE = "crfkit-outbox";
 const DRAFT = "/api/draft";
-const later = (status) => status === 0 || status === 401 || status === 408 || status === 429 || status >= 500;
+
+/** Whether a request that failed may succeed later. */
+export const later = ({ status, other }) => other || [0, 401, 408, 429].includes(status) || status >= 500;
 
 /**
  * Writes, one after another, each with a key of its own, sent again until the server has acknowledged it.
  * What waits lies in sessionStorage too, so that a reload sends it; the key makes a second arrival harmless.
+ * Another project may be served at the same address next: what waits is kept for its own.
  */
 class Outbox {
   constructor() {
@@ -69,33 +81,43 @@ class Outbox {
   /** The server's reply; rejects only when the server refuses (4xx). */
   send(path, body, name = "key") {
     const id = uuid();
-    const last = this.items.length > 1 ? this.items[this.items.length - 1] : null; // the first is under way
-    if (path === DRAFT && last?.path === DRAFT) this.waiting.delete(this.items.pop().id); // a newer one replaces it
-    this.items.push({ id, path, body: name ? { ...body, [name]: id } : body });
+    const last = this.ours.length > 1 ? this.ours.pop() : null; // the first is under way
+    if (path === DRAFT && last?.path === DRAFT) this.forget(last); // a newer one replaces it
+    this.items.push({ id, path, body: name ? { ...body, [name]: id } : body, project: mine });
     this.save();
     const promise = new Promise((...settle) => this.waiting.set(id, settle));
     this.flush();
     return promise;
   }
 
-  /** Sends all that waits, also what an earlier page left; drain() forgets itself in the step in which it ends. */
+  /** Sends all that waits for this project, also what an earlier page left; drain() forgets itself when it ends. */
   flush() {
-    if (!this.running && this.items.length) this.running = this.drain();
+    if (!this.running && this.ours.length) this.running = this.drain();
     return this.running;
+  }
+
+  /** What waits for the project of this page. */
+  get ours() {
+    return this.items.filter((item) => item.project === mine);
+  }
+
+  forget(item) {
+    this.items.splice(this.items.indexOf(item), 1);
+    this.waiting.delete(item.id);
   }
 
   async drain() {
     let pause = 0.5;
-    while (this.items.length) {
-      const item = this.items[0];
+    while (this.ours.length) {
+      const [item] = this.ours;
       let settle;
       try {
         const reply = await request(item.path, item.body);
         settle = ([resolve]) => resolve(reply);
       } catch (error) {
-        if (later(error.status)) {
+        if (later(error)) {
           this.trouble = error;
-          this.onchange({ waiting: this.items.length, error, again: pause });
+          this.onchange({ waiting: this.ours.length, error, again: pause });
           await new Promise((go) => {
             this.wake = go;
             setTimeout(go, 1000 * pause);
@@ -106,14 +128,13 @@ class Outbox {
         settle = ([, reject]) => reject(error);
       }
       pause = 0.5;
-      this.items.shift();
+      const promise = this.waiting.get(item.id);
+      this.forget(item);
       this.save();
       if (this.trouble) {
         this.trouble = null;
-        this.onchange({ waiting: this.items.length, error: null });
+        this.onchange({ waiting: this.ours.length, error: null });
       }
-      const promise = this.waiting.get(item.id);
-      this.waiting.delete(item.id);
       if (promise) settle(promise);
     }
     this.running = null;

@@ -2,7 +2,7 @@
 
 import { Agree } from "./agree.js";
 import { announce, toast } from "./announce.js";
-import { outbox } from "./api.js";
+import { belong, later, outbox } from "./api.js";
 import { Ask } from "./ask.js";
 import { Browse } from "./browse.js";
 import { button, el, icon, leave, many, setText } from "./dom.js";
@@ -66,7 +66,12 @@ async function route() {
   const [name, part] = location.hash.slice(1).split("/");
   const known = VIEWS[name] ? name : "ask";
   view?.close?.();
-  const next = new VIEWS[known](part === undefined ? undefined : Number(part));
+  const sequence = /^\d{1,9}$/.test(part) && Number(part) < project.sentences ? Number(part) : undefined;
+  if (part !== undefined && sequence === undefined) {
+    toast(`There is no sentence “${part}”.`, true);
+    history.replaceState(null, "", `#${known}`);
+  }
+  const next = new VIEWS[known](sequence);
   view = next;
   for (const link of document.querySelectorAll("#top [data-view]")) {
     if (link.dataset.view === known) link.setAttribute("aria-current", "page");
@@ -88,11 +93,17 @@ async function open(next) {
     trouble(null);
   } catch (error) {
     if (view !== next) return;
-    if (error.status >= 400 && error.status < 500 && error.status !== 401) return toast(error.message, true);
+    if (!later(error)) return toast(error.message, true);
     trouble({ error });
     setTimeout(() => view === next && open(next), 1500);
   }
 }
+
+const waits = (n) => (n === 1 ? "waits" : "wait");
+const SAID = {
+  401: "This page is no longer signed in: open the address that the terminal shows.",
+  other: "Another project is served at this address now. Reload the page to see it.",
+};
 
 function trouble(state) {
   const node = document.getElementById("trouble");
@@ -101,11 +112,9 @@ function trouble(state) {
     return node.replaceChildren();
   }
   const { error, waiting = 0 } = state;
-  const what =
-    error.status === 401
-      ? "This page is no longer signed in: open the address that the terminal shows."
-      : error.message;
-  const safe = waiting ? ` ${many(waiting, "change")} wait${waiting === 1 ? "s" : ""} here and will be sent.` : "";
+  const what = SAID[error.other ? "other" : error.status] ?? error.message;
+  const when = error.other ? " when its project is served here again" : "";
+  const safe = waiting ? ` ${many(waiting, "change")} ${waits(waiting)} here and will be sent${when}.` : "";
   const line = `${what}${safe} Trying again …`;
   if (node.firstChild?.textContent === line) return;
   node.replaceChildren(
@@ -121,26 +130,39 @@ function onKey(event) {
   if (target.closest("button, a, summary") && (event.key === "Enter" || event.key === " ")) return;
   const plain = event.key.length === 1 && !event.ctrlKey && !event.metaKey && !event.altKey;
   if (plain && localStorage.getItem("crfkit-keys") === "off") return;
-  if (event.repeat && (event.key === "Enter" || event.key === " ")) return event.preventDefault();
+  if (event.repeat && !event.key.startsWith("Arrow")) {
+    // A key that is held acts once: it would answer one question after another.
+    if (plain || ["Enter", "Backspace"].includes(event.key)) event.preventDefault();
+    return;
+  }
   if (event.key === "?") openHelp();
   else if (!view?.key?.(event)) return;
   event.preventDefault();
 }
 
-async function start() {
-  header();
-  outbox.onchange = trouble;
-  await outbox.flush(); // what an earlier page could not send comes first
+async function load() {
   for (;;) {
     try {
       await loadState();
-      break;
+      return trouble(null);
     } catch (error) {
-      trouble({ error });
+      trouble({ error, waiting: outbox.items.length });
       await new Promise((go) => setTimeout(go, 1500));
     }
   }
-  trouble(null);
+}
+
+async function start() {
+  header();
+  outbox.onchange = trouble;
+  await load();
+  belong(project.project_id);
+  if (outbox.ours.length) {
+    await outbox.flush(); // what an earlier page could not send comes first
+    await load();
+  }
+  const rest = outbox.items.length;
+  if (rest) toast(`${many(rest, "change")} of another project ${waits(rest)} in this tab and will be sent when it is served here again.`);
   document.addEventListener("keydown", onKey);
   addEventListener("hashchange", route);
   onOtherTab(() => view?.changed?.().catch?.(() => {}));

@@ -50,7 +50,7 @@ export class Ask {
     this.guess = el("p", { class: "guess" });
     const middle = el("div", { class: "middle" }, this.before, this.place, this.after);
     const stage = el("div", { class: "stage" }, this.kicker, this.heading, middle);
-    this.desk = el("div", { class: "desk" }, this.guess, this.labels.node, this.actions());
+    this.desk = el("div", { class: "desk", hidden: true }, this.guess, this.labels.node, this.actions());
     this.node = el(
       "div",
       { class: "ask" },

@@ -42,15 +42,15 @@ export function curve(points, { name, from = null, to = null, format = (v) => pe
   return el("div", { class: "chart" }, picture, sides, feet);
 }
 
-/** A value in its interval on a scale from 0 to 1. */
+/** A value in its interval on a scale from 0 to 1; only the interval if the value is null. */
 export function interval({ value, low, high }, name) {
   const mark = svg("svg", { viewBox: "0 0 200 10", class: "interval", role: "img", "aria-label": name });
   mark.setAttribute("preserveAspectRatio", "none");
   mark.append(
     svg("rect", { class: "track", x: 0, y: 3, width: 200, height: 4, rx: 2 }),
     svg("rect", { class: "range", x: 200 * low, y: 2, width: Math.max(200 * (high - low), 1), height: 6, rx: 3 }),
-    svg("rect", { class: "point", x: 200 * value - 1.5, y: 0, width: 3, height: 10, rx: 1 }),
   );
+  if (value !== null) mark.append(svg("rect", { class: "point", x: 200 * value - 1.5, y: 0, width: 3, height: 10, rx: 1 }));
   return mark;
 }
 

@@ -125,14 +125,9 @@ export class Labels {
 
   settings() {
     const s = project.settings ?? {};
-    const share = el("input", {
-      type: "number",
-      min: 0,
-      max: 50,
-      step: 1,
-      value: Math.round(100 * (s.random_share ?? 0.1)),
-      on: { change: (event) => this.set({ random_share: event.target.value / 100 }) },
-    });
+    const share = this.number(Number((100 * (s.random_share ?? 0.1)).toFixed(2)), [0, 100, 1], (percent) => ({
+      random_share: percent / 100,
+    }));
     const show = el("input", {
       type: "checkbox",
       checked: s.show_random !== false,
@@ -140,13 +135,9 @@ export class Labels {
     });
     const time = s.time ?? {};
     const seconds = ["sentence", "token", "correction"].map((name) => {
-      const node = el("input", {
-        type: "number",
-        min: 0,
-        step: 0.1,
-        value: Number((time[name] ?? 0).toFixed(1)),
-        on: { change: (event) => this.set({ time: { [name]: Number(event.target.value) } }) },
-      });
+      const node = this.number(Number((time[name] ?? 0).toFixed(1)), [0, 3600, 0.1], (value) => ({
+        time: { [name]: value },
+      }));
       return el(
         "label",
         {},
@@ -174,6 +165,17 @@ export class Labels {
         time.fitted ? "Fitted to your own times." : "From a user study, until enough of your own times are known.",
       ),
     );
+  }
+
+  /** A field of a number; one that is empty or out of range is not saved, and the old value is shown again. */
+  number(value, [min, max, step], setting) {
+    const save = async ({ target }) => {
+      const given = target.valueAsNumber; // NaN if it is empty
+      const fits = given >= min && given <= max;
+      if (!fits) toast(`Enter a number from ${min} to ${max}. The old value is kept.`, true);
+      if (!fits || !(await this.set(setting(given)))) target.value = value;
+    };
+    return el("input", { type: "number", min, max, step, value, on: { change: save } });
   }
 
   /** Names and addresses; the page shows other people's to the first annotator only. */
@@ -261,8 +263,10 @@ export class Labels {
     try {
       await changeSettings(change);
       toast("Saved");
+      return true;
     } catch (error) {
       toast(error.message, true);
+      return false;
     }
   }
 }

@@ -33,18 +33,20 @@ function accuracyCard({ accuracy }) {
   }
   const range = ({ low, high }) => `${percent(low)} to ${percent(high)}`;
   const sure = ({ low, high }) => high - low <= WIDE;
+  const value = sure(main) ? main.value : null;
+  const shown = value === null ? "" : ` ${percent(value, 1)}`;
   const parts = [
-    sure(main)
+    value !== null
       ? figure(percent(main.value, 1), name, `90% interval ${range(main)}`)
       : figure("not known yet", name, `90% interval ${range(main)}, narrower with more random questions`),
-    interval(main, `${name} ${percent(main.value, 1)}, between ${range(main)}`),
+    interval({ ...main, value }, `${name}${shown}, 90% interval ${range(main)}`),
   ];
   if (main === f1 && token?.value != null && sure(token)) {
     parts.push(row("Token accuracy", percent(token.value, 1), range(token)));
   }
   const points = accuracy.curve ?? [];
-  if (points.length > 1)
-    parts.push(curve(points, { name: `${name} over answers, now ${percent(main.value, 1)}`, to: 1 }));
+  if (value !== null && points.length > 1)
+    parts.push(curve(points, { name: `${name} over answers, now${shown}`, to: 1 }));
   parts.push(el("p", { class: "quiet" }, `On the whole pool, from ${many(questions, "random question")}.`));
   return card("Accuracy", ...parts);
 }
