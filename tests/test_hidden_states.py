@@ -157,6 +157,13 @@ def test_whoever_ends_training_ends_all_starts(kind: str, start: int) -> None:
         assert crf.result_.value == fitted(random_state=0, c2=0.01).result_.value
 
 
+@pytest.mark.parametrize("algorithm", ["lbfgs", "sgd"])
+def test_an_entropy_without_weight_is_not_shown(algorithm: Any) -> None:
+    seen = []
+    fitted(algorithm=algorithm, callback=lambda progress, w: seen.append(set(progress.terms)))
+    assert all(names == {"likelihood"} for names in seen)
+
+
 def test_states_are_named_wherever_weights_are_shown(tmp_path: Path) -> None:
     crf = fitted()
     crf.save(tmp_path / "model")
