@@ -94,7 +94,7 @@ def test_reliability_is_of_the_data() -> None:
 def test_sources_of_short_sequences() -> None:
     truth = ["N" if i % 10 == 0 else "P" for i in range(1000)]
     wrong = {"N": "P", "P": "N"}
-    sources = {
+    sources: dict[str, Any] = {
         "one label": [[label if label == "P" else None] for label in truth],
         "nine in ten": [[label if (i // 10) % 10 else wrong[label]] for i, label in enumerate(truth)],
         "all": [[label] for label in truth],
@@ -234,6 +234,15 @@ def test_what_is_for_tokens_is_refused(name: str) -> None:
 def test_labels_are_strings(labels: Any) -> None:
     with pytest.raises(ValueError, match="'labels' of WeakLabels must be a list of distinct strings, got"):
         WeakLabels({"r": [[1, 2]]}, labels, scheme=None).fit([["a", "b"]])
+
+
+@pytest.mark.parametrize("labels", [["B-PER", "I-PER", "O"], ["PER", "O"], ["B-PER"]])
+def test_labels_of_a_scheme_are_types(labels: list[str]) -> None:
+    sources: Any = {"r": lambda x: None}
+    with pytest.raises(ValueError, match="must be types of spans, such as 'PER', for scheme='bio', got "):
+        WeakLabels(sources, labels).fit([["a", "b"]])
+    WeakLabels(sources, labels, scheme=None).fit([["a", "b"]])
+    WeakLabels(sources, ["B-cell", "protein"]).fit([["a", "b"]])
 
 
 def test_errors_of_functions_say_where() -> None:

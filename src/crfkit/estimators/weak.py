@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from crfkit.base.messages import counted as in_words
 from crfkit.base.parameters import check_number
-from crfkit.chain.constraints import SCHEMES, Constraints
+from crfkit.chain.constraints import SCHEMES, TAGS, Constraints
 from crfkit.data.labels import LabelLists
 from crfkit.data.sequences import check_sequences
 from crfkit.estimators.hmm import HMM
@@ -78,7 +78,7 @@ class WeakLabels(HMM):
     labels : sequence of str
         With a ``scheme``, the types of spans: the labels are ``O`` and those that the scheme has for each type. Without
         one, the labels themselves; a span then has its label on each of its tokens.
-    scheme : {"bio", "bioes", "bilou"} or None
+    scheme : {"bio", "iob1", "bioes", "bilou"} or None
         Scheme of the labels of spans.
     smoothing, transition_smoothing, max_iter, tol, n_jobs
         As for :class:`~crfkit.HMM`.
@@ -169,6 +169,11 @@ class WeakLabels(HMM):
         labels = () if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable) else tuple(given)
         if not labels or any(not isinstance(x, str) or not x for x in labels) or len(set(labels)) != len(labels):
             raise ValueError(f"'labels' of WeakLabels must be a list of distinct strings, got {self.labels!r}")
+        if self.scheme is not None and ("O" in labels or all(x[:1] in TAGS and x[1:2] == "-" for x in labels)):
+            raise ValueError(
+                f"'labels' of WeakLabels must be types of spans, such as 'PER', for scheme={self.scheme!r}, got "
+                f"{self.labels!r}: leave out tags and O, or set scheme=None"
+            )
 
     @property
     def _names(self) -> tuple[str, ...]:
