@@ -271,12 +271,12 @@ def constrained(draw: Draw, features: TokenFeatures, weight: float, top: int = 1
     return fit(draw, features, draw.rest[:most], [None] * min(most, len(draw.rest)), expectations=wanted)
 
 
-def sharpened(draw: Draw, features: TokenFeatures, weight: float, priors: float = 0, most: int = 500, **how: Any) -> CRF:
+def sharpened(draw: Draw, features: TokenFeatures, weight: float, priors: float = 0, **how: Any) -> CRF:
     """Entropy regularisation on unlabelled sentences; with priors, labels are expected in their known proportions."""
     labels = Counter(label for row in draw.y for label in row)
     wanted = Expectations({"*": {k: n / labels.total() for k, n in labels.items()}}, weight=priors) if priors else None
-    more = draw.rest[:most], [None] * min(most, len(draw.rest))
-    return fit(draw, features, *more, entropy_weight=weight, expectations=wanted, **how)
+    more = draw.rest[:500]
+    return fit(draw, features, more, [None] * len(more), entropy_weight=weight, expectations=wanted, **how)
 
 
 def choose(settings: list[str]) -> None:

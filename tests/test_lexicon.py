@@ -336,12 +336,13 @@ def test_parameters_are_checked() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             TokenFeatures(**more)
-    for words, values, message in (
+    wrong: list[tuple[list[Any], Any, str]] = [
         (["a", "a"], [[1], [2]], "must be distinct, got 'a' twice"),
         (["a"], [1], r"must have the shape \[1, numbers\], got \[1\]"),
         ([], np.zeros((0, 3)), "'words' of WordVectors must not be empty"),
         (["a", 3], [[1], [2]], "'words' of WordVectors must be strings, got 3"),
-    ):
+    ]
+    for words, values, message in wrong:
         with pytest.raises(ValueError, match=message):
             WordVectors(words, values)
     vectors: Any = WordVectors(["a"], [[1]])
