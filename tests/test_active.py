@@ -74,6 +74,19 @@ def test_what_is_known_is_not_asked_for(crf: CRF, corpus: tuple[Any, Any]) -> No
     assert found == {i for i, row in enumerate(given) if row is None or None in row}
 
 
+def test_soft_labels_are_known_in_part() -> None:
+    crf = CRF().fit([["a", "b"], ["b"]], [["A", "B"], ["B"]])
+    X = [["c", "d"], ["d"], ["c"]]
+    soft = {"A": 0.9, "B": 0.1}
+    given: list[Any] = [[soft, None], ["A"], [{**soft, "unseen": 1.0}]]
+    found = active.uncertainty(crf, X, given=given)
+    p = crf.predict_marginals(X[2:], given=[[soft]])[0][0]
+    assert found[2] == pytest.approx(-(p * np.log(p)).sum(), rel=1e-5)
+    assert active.uncertainty(crf, X, given=[None, None, [{"unseen": 1.0}]])[2] == active.uncertainty(crf, X)[2]
+    for length in (None, 1):
+        assert {q.sequence for q in active.query(crf, X, given=given, length=length)} == {0, 2}
+
+
 def test_diversity_avoids_repetition(crf: CRF, corpus: tuple[Any, Any]) -> None:
     X = [corpus[0][40]] * 5 + [corpus[0][i] for i in range(50, 60)]
     plain = [q.sequence for q in active.query(crf, X, 6, "least_confidence")]

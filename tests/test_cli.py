@@ -508,6 +508,7 @@ def test_expectations_of_unlabelled_data(folder: Path, method: str) -> None:
     told = [json.loads(line) for line in out.stdout.splitlines()]
     assert told[-1]["event"] == "trained"
     assert told[-2]["terms"]["expectations"] >= 0
+    assert "entropy" not in told[-2]["terms"]
     path.write_text("\nlower[0]=two  B-Q:high\n")
     error = run("train", folder / "train.txt", *how, "-m", folder / "expected", code=1).stderr
     assert "expectations.txt:2: a fraction must be a number, got 'high'" in error

@@ -244,6 +244,7 @@ def test_files(tmp_path: Path) -> None:
     [
         (UNKNOWN, Expectations({"z": {"A": 1.0}}), {}, "no attribute 'z'"),
         ([["A"] * len(x) for x in X], WANTED, {}, "need unlabelled sequences"),
+        (UNKNOWN, WANTED, {"hash_bits": 8}, "'hash_bits' must be None where something is expected of attributes: 'a'"),
         (UNKNOWN, WANTED, {"beam": "fixed:2"}, "'beam' of CRF must be None where there are expectations"),
         (UNKNOWN, WANTED, {"gradient": "backward"}, "'gradient' of CRF must be 'forward-backward' where"),
         (UNKNOWN, WANTED, {"algorithm": "sgd"}, "'expectations' of CRF must be None for the algorithm 'sgd'"),
@@ -295,6 +296,7 @@ def test_files_with_a_mark_or_compressed(tmp_path: Path) -> None:
         ({"distributions": {"word=a": {"A": "x"}}}, "word=a: a dict of labels and probabilities is needed, got"),
         ({"distributions": {"word=a": {("A",): 0.5}}}, "word=a: a dict of labels and probabilities is needed, got"),
         ({"distributions": [("word=a", {"A": 0.5})]}, "'distributions' of Expectations must be a dict of attributes"),
+        ({"distributions": {"*": {"A": 0.5}}, "weight": np.inf}, "'weight' of Expectations must be finite, got inf"),
         ({"at_least": {"*": 0.5}}, r"\*: a bound needs labels and a fraction .*, got 0.5"),
         ({"at_least": {"*": ("A", 0.5, 1)}}, r"\*: a bound needs labels and a fraction .*, got \('A', 0.5, 1\)"),
         ({"at_most": {"*": ("A", "x")}}, r"\*: a bound needs labels and a fraction .*, got \('A', 'x'\)"),
@@ -305,6 +307,28 @@ def test_files_with_a_mark_or_compressed(tmp_path: Path) -> None:
 def test_what_expectations_cannot_be(how: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Expectations(**how)
+
+
+@pytest.mark.parametrize(
+    ("lexicon", "message"),
+    [
+        (["a"], r"'lexicon' of from_lexicon must be a dict of labels and lists of words, got \['a'\]"),
+        ({"P": "a"}, "the words of label 'P' must be a list of strings, got 'a'"),
+        ({"P": [1]}, r"the words of label 'P' must be a list of strings, got \[1\]"),
+        ({"P": 1}, "the words of label 'P' must be a list of strings, got 1"),
+    ],
+)
+def test_lexicons_hold_words(lexicon: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Expectations.from_lexicon(lexicon, 0.9)
+
+
+def test_every_token_needs_no_name() -> None:
+    X, y = [["a", "b"], ["c", "d"]], [["A", "B"], None]
+    wanted = Expectations({"*": {"A": 0.5, "B": 0.5}})
+    hashed = CRF(hash_bits=20).fit(X, y, expectations=wanted)
+    named = CRF().fit(X, y, expectations=wanted)
+    np.testing.assert_allclose(hashed.predict_marginals(X)[1], named.predict_marginals(X)[1], atol=1e-3)
 
 
 def test_what_fit_and_count_refuse() -> None:

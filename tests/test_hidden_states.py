@@ -113,9 +113,77 @@ def test_constraints_hold_for_all_states() -> None:
 
 
 def test_several_starts_keep_the_best() -> None:
-    values = [fitted(random_state=seed, c2=0.01).result_.value for seed in range(4)]
-    best = fitted(random_state=0, n_init=4, c2=0.01)
+    seeds = [5, *np.random.SeedSequence(5).generate_state(3).tolist()]
+    values = [fitted(random_state=seed, c2=0.01).result_.value for seed in seeds]
+    best = fitted(random_state=5, n_init=4, c2=0.01)
     assert best.result_.value == min(values)
+
+
+def test_starts_of_neighbouring_seeds_differ() -> None:
+    begun: list[list[bytes]] = []
+    for seed in (0, 1, 2):
+        begun.append([])
+
+        def note(progress: Any, w: Any) -> None:
+            if progress.iteration == 1:
+                begun[-1].append(w.tobytes())
+
+        fitted(random_state=seed, n_init=3, callback=note)
+    assert len({start for starts in begun for start in starts}) == 9
+
+
+@pytest.mark.parametrize("start", [1, 2])
+@pytest.mark.parametrize("kind", ["callback", "interrupted"])
+def test_whoever_ends_training_ends_all_starts(kind: str, start: int) -> None:
+    starts = []
+
+    def stop(progress: Any, w: Any) -> bool:
+        starts.append(progress.iteration == 1)
+        if sum(starts) < start or progress.iteration < 3:
+            return False
+        if kind == "interrupted":
+            raise KeyboardInterrupt
+        return True
+
+    how: dict[str, Any] = {"random_state": 0, "n_init": 4, "c2": 0.01, "callback": stop}
+    if kind == "interrupted":
+        with pytest.warns(RuntimeWarning, match="training was interrupted"):
+            crf = fitted(**how)
+    else:
+        crf = fitted(**how)
+    assert sum(starts) == start
+    assert crf.result_.reason == kind
+    if start == 2:  # the first one ended by itself, and is better
+        assert crf.result_.value == fitted(random_state=0, c2=0.01).result_.value
+
+
+@pytest.mark.parametrize("algorithm", ["lbfgs", "sgd"])
+def test_an_entropy_without_weight_is_not_shown(algorithm: Any) -> None:
+    seen = []
+    fitted(algorithm=algorithm, callback=lambda progress, w: seen.append(set(progress.terms)))
+    assert all(names == {"likelihood"} for names in seen)
+
+
+def test_states_are_named_wherever_weights_are_shown(tmp_path: Path) -> None:
+    crf = fitted()
+    crf.save(tmp_path / "model")
+    states = ["A#1", "A#2", "B#1", "B#2"]
+    rows = run("inspect", tmp_path / "model", "--all").stdout.splitlines()
+    shown = [row.split("\t") for row in rows]
+    pairs = {(a, b) for a, b, _ in shown if a in states}
+    assert pairs == set(itertools.product(states, states))
+    table = run("inspect", tmp_path / "model", "--table").stdout.split("transitions (row, then column)")[1]
+    assert table.split()[:4] == states
+    one = run("inspect", tmp_path / "model", "--label", "B#1").stdout
+    assert "largest weights for B#1" in one
+    assert crf.model_.state_weights(label="B#1") == [w for w in crf.model_.state_weights() if w.label == "B#1"]
+    error = run("inspect", tmp_path / "model", "--label", "C", code=1).stderr
+    assert error.rstrip().endswith("the model has no label 'C': it has A, B")
+    many = CRF(hidden_states=7, max_iter=1, tol=1).fit(X, Y)
+    many.save(tmp_path / "many")
+    text = run("inspect", tmp_path / "many", "-n", "20").stdout.split("largest transitions")[1]
+    names = [line.split(maxsplit=1)[1] for line in text.splitlines() if line]
+    assert len(names) == len(set(names)) == 40
 
 
 def flip_flop(n: int, seed: int) -> tuple[list[list[str]], list[list[str]]]:

@@ -225,6 +225,7 @@ def test_words_of_vectors_with_blanks_and_twice(tmp_path: Path) -> None:
         (b"3 0\n", "vectors:1: a vector has at least one number, got 0"),
         (b"3 99999\n", "vectors:1: a vector may have at most 4096 numbers, got 99999"),
         (b"", "vectors: the file holds no vectors"),
+        (b"\xba\x16\x4f\x2f\x0c\0\0\0", "vectors: this is a model of fastText .* give its .vec file"),
         (b"word\n", "vectors:1: expected a word and 1 to 4096 numbers, got 0"),
         (binary(VALUES)[:-3], "vectors: it is cut short within word 2"),
         (binary(VALUES * np.float32(np.nan)), "vectors: word 1: the numbers of a vector must be finite"),
@@ -335,12 +336,21 @@ def test_parameters_are_checked() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             TokenFeatures(**more)
-    for words, values, message in (
+    wrong: list[tuple[list[Any], Any, str]] = [
         (["a", "a"], [[1], [2]], "must be distinct, got 'a' twice"),
         (["a"], [1], r"must have the shape \[1, numbers\], got \[1\]"),
-    ):
+        ([], np.zeros((0, 3)), "'words' of WordVectors must not be empty"),
+        (["a", 3], [[1], [2]], "'words' of WordVectors must be strings, got 3"),
+    ]
+    for words, values, message in wrong:
         with pytest.raises(ValueError, match=message):
             WordVectors(words, values)
+    vectors: Any = WordVectors(["a"], [[1]])
+    assert 3 not in vectors
+    with pytest.raises(KeyError):
+        vectors[3]
+    with pytest.raises(ValueError, match=r"'n_classes' of WordVectors\.classes must be an int >= 1, got 0"):
+        vectors.classes(0)
     assert hash(features()) is not None
     crf: Any = CRF(features())
     assert crf.get_params()["features__vectors"] is crf.features.vectors
@@ -466,6 +476,7 @@ def test_the_command_line(tmp_path: Path) -> None:
         (["--gazetteer", "x:odd=places.txt"], "--gazetteer: 'case' of Gazetteer must be one of exact, lower"),
         (["--vectors", str(tmp_path / "none")], "--vectors: No such file"),
         (["--classes", source], "--classes: "),
+        (2 * ["--vectors", str(tmp_path / "vectors.txt")], "--vectors must be given once, got a second one"),
         (["--template", source, *lists], "--gazetteer and --template exclude each other"),
         (["--format", "crfsuite", *lists], "CRFsuite files have attributes"),
         (["--warm-start", model, *lists], "--gazetteer and --warm-start exclude each other"),

@@ -59,6 +59,12 @@ def test_transitions_are_the_weights(crf: CRF) -> None:
         plotting.transitions(CRF())
 
 
+def test_transitions_name_hidden_states() -> None:
+    crf = CRF(hidden_states=2, random_state=0).fit([["a", "b"], ["b"]], [["P", "Q"], ["Q"]])
+    assert ticks(plotting.transitions(crf).xaxis) == ["P#1", "P#2", "Q#1", "Q#2"]
+    assert ticks(plotting.transitions(crf, labels=["Q#2", "P#1"]).yaxis) == ["Q#2", "P#1"]
+
+
 def test_confusion_counts_tokens() -> None:
     ax = plotting.confusion([["A", "B", "B", "C"]], [["A", "A", "B", "C"]])
     assert texts(ax) == ["1", "", "", "1", "1", "", "", "", "1"]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import oracle
 import pytest
 
 from crfkit import CRF, SegmentCRF, WeakLabels, metrics
+from crfkit.chain import Potentials
 from crfkit.data import load_corpus
 
 LABELS = ["A", "B", "C"]
@@ -53,6 +55,55 @@ def test_skills_are_found() -> None:
             cast = [vote for rows in votes.values() if (vote := rows[i][t]) is not None]
             majority[-1].append(max(sorted(set(cast)), key=cast.count) if cast else "A")
     assert accuracy > metrics.token_accuracy(truth, majority) + 0.03
+
+
+def test_reliability_is_of_the_data() -> None:
+    """Votes counted, and the labels' probabilities summed over all labellings of each sequence."""
+    rng = np.random.default_rng(3)
+    labels = ["O", "A", "B"]
+    X = [[""] * n for n in (1, 1, 1, 2, 3, 3)]
+    lists = {
+        name: [[labels[j] if j < 3 else None for j in rng.integers(k, 4, len(x))] for x in X]
+        for k, name in enumerate(["any", "entities", "seldom"])
+    }
+    weak = WeakLabels(lists, labels, scheme=None).fit(X)
+    given = weak.votes(X)
+    start, steps = np.log(weak.startprob_), np.log(weak.transmat_)
+    seen = [
+        np.array(
+            [
+                sum(
+                    np.log(table[:, values.index(vote)])
+                    for table, values, vote in zip(weak.emissions_, weak.vocabulary_, token, strict=True)
+                )
+                for token in row
+            ]
+        )
+        for row in given
+    ]
+    nodes = np.concatenate([oracle.nodes(Potentials(unary, steps, start=start)) for unary in seen])
+    tokens = [token for row in given for token in row]
+    for s, one in enumerate(weak.reliability_):
+        right = {t: nodes[t, labels.index(v[s])] for t, v in enumerate(tokens) if v[s] in labels}
+        assert one.coverage == len(right) / len(tokens)
+        assert one.accuracy == pytest.approx(np.mean([*right.values()]), abs=1e-5)
+        found = sum(p for t, p in right.items() if tokens[t][s] != "O")
+        assert one.recall == pytest.approx(found / nodes[:, 1:].sum(), abs=1e-5)
+
+
+def test_sources_of_short_sequences() -> None:
+    truth = ["N" if i % 10 == 0 else "P" for i in range(1000)]
+    wrong = {"N": "P", "P": "N"}
+    sources: dict[str, Any] = {
+        "one label": [[label if label == "P" else None] for label in truth],
+        "nine in ten": [[label if (i // 10) % 10 else wrong[label]] for i, label in enumerate(truth)],
+        "all": [[label] for label in truth],
+        "none": [None] * 1000,
+    }
+    weak = WeakLabels(sources, ["P", "N"], scheme=None).fit([["x"]] * 1000)
+    assert [one.coverage for one in weak.reliability_] == [0.9, 1.0, 1.0, 0.0]
+    assert [one.accuracy for one in weak.reliability_[:3]] == pytest.approx([1.0, 0.9, 1.0], abs=0.01)
+    assert [one.recall for one in weak.reliability_] == pytest.approx([0.9, 0.9, 1.0, 0.0], abs=0.01)
 
 
 def test_soft_and_partial_labels() -> None:
@@ -183,6 +234,15 @@ def test_what_is_for_tokens_is_refused(name: str) -> None:
 def test_labels_are_strings(labels: Any) -> None:
     with pytest.raises(ValueError, match="'labels' of WeakLabels must be a list of distinct strings, got"):
         WeakLabels({"r": [[1, 2]]}, labels, scheme=None).fit([["a", "b"]])
+
+
+@pytest.mark.parametrize("labels", [["B-PER", "I-PER", "O"], ["PER", "O"], ["B-PER"]])
+def test_labels_of_a_scheme_are_types(labels: list[str]) -> None:
+    sources: Any = {"r": lambda x: None}
+    with pytest.raises(ValueError, match="must be types of spans, such as 'PER', for scheme='bio', got "):
+        WeakLabels(sources, labels).fit([["a", "b"]])
+    WeakLabels(sources, labels, scheme=None).fit([["a", "b"]])
+    WeakLabels(sources, ["B-cell", "protein"]).fit([["a", "b"]])
 
 
 def test_errors_of_functions_say_where() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import gzip
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from command import run
 
-from crfkit import ModelError, WordClasses, _core
+from crfkit import ModelError, WordClasses, WordVectors, _core
 from crfkit.data import Columns, DataError
 from crfkit.data.readers import iter_text
 from crfkit.features.classes import Bigrams
@@ -234,8 +235,19 @@ def test_faults_are_named(tmp_path: Path) -> None:
         WordClasses(["a"], ["2"])
     with pytest.raises(ValueError, match="as many as"):
         WordClasses(["a"], [])
-    with pytest.raises(ValueError, match="'prefixes'"):
-        WordClasses(["a"], ["0"], prefixes=[0])
+    for prefixes in ([0], [], [4, 4]):
+        with pytest.raises(ValueError, match="'prefixes' of WordClasses must be distinct ints from 1 to 65535"):
+            WordClasses(["a"], ["0"], prefixes=prefixes)
+    wrong: Any = 1
+    with pytest.raises(ValueError, match="'words' of WordClasses must be strings, got 1"):
+        WordClasses([wrong], ["0"])
+    with pytest.raises(ValueError, match="'lower' of WordClasses must be True or False, got 1"):
+        WordClasses.fit([["a"]], lower=wrong)
+    for lower in (True, False):
+        classes = WordClasses(["a"], ["0"], lower=lower)
+        assert wrong not in classes
+        with pytest.raises(KeyError):
+            classes[wrong]
 
 
 def test_file(tmp_path: Path) -> None:
@@ -265,3 +277,21 @@ def test_command(tmp_path: Path) -> None:
     assert '"words": 8' in made.stdout
     assert "--n-classes" in run("classes", text, "-o", out, "-c", 0, code=2).stderr
     assert "does not exist" in run("classes", text, "-o", tmp_path / "no" / "file", code=2).stderr
+
+
+def test_command_with_vectors(tmp_path: Path) -> None:
+    vectors, out = tmp_path / "vectors.txt.gz", tmp_path / "classes.safetensors"
+    vectors.write_bytes(gzip.compress(b"cup 1 0\nspoon 2 0.1\nsalt 0 1\nSugar 0.1 1\n"))
+    made = run("classes", vectors, "-o", out, "--format", "vectors", "--n-classes", 2)
+    assert "4 words in 2 classes" in made.stderr
+    read = WordClasses.load(out)
+    assert dict(read) == dict(WordVectors.from_file(vectors).classes(2))
+    assert read["cup"] == read["spoon"] != read["salt"]
+    (tmp_path / "train.txt").write_text("cup A\nsalt B\n")
+    run("train", tmp_path / "train.txt", "-m", tmp_path / "model", "--classes", out, "-q")
+    how = ("-o", out, "--format", "vectors")
+    assert "--min-freq is for text, not for vectors" in run("classes", vectors, *how, "--min-freq", 3, code=2).stderr
+    assert "--format vectors takes one file" in run("classes", vectors, vectors, *how, code=2).stderr
+    assert "--format vectors takes one file, got -" in run("classes", "-", *how, code=2).stderr
+    (tmp_path / "text.txt").write_text("two cups of flour")
+    assert "text.txt:1: expected a word and" in run("classes", tmp_path / "text.txt", *how, code=1).stderr

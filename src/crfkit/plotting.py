@@ -247,7 +247,7 @@ def transitions(model: Any, *, labels: Sequence[Any] | None = None, ax: Axes | N
     model : CRF, HMM, MEMM or ChainModel
         Fitted.
     labels : sequence, optional
-        Only these, in this order.
+        Only these, in this order; hidden states by their names (``"A#1"``).
     ax : Axes, optional
         Where to draw; a new figure by default.
 
@@ -263,9 +263,9 @@ def transitions(model: Any, *, labels: Sequence[Any] | None = None, ax: Axes | N
     'from'
     """
     model = _model(model, "transitions")
-    chosen = _chosen(model.labels, labels, "transitions")
+    chosen = _chosen(model.state_names, labels, "transitions")
     table = model.transition_table()[np.ix_(chosen, chosen)]
-    names = [model.labels[k] for k in chosen]
+    names = [model.state_names[k] for k in chosen]
     weights = np.where(np.isfinite(table) & (np.abs(table) >= 0.05), table, 0.0)
     strength = np.abs(weights) / (np.abs(weights).max() or 1.0)
     side = 2 + 0.42 * len(names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from crfkit.estimators.crf import CRF
 
 Vector = NDArray[np.float64]
 Length = int | tuple[int, int]
+_SEVERAL = (set, frozenset, Mapping)  # partial labels and soft ones
 
 #: Names of the strategies.
 STRATEGIES = (
@@ -133,6 +135,9 @@ def fit_to_model(crf: CRF, given: Any) -> Any:
     def one(x: Any) -> Any:
         if isinstance(x, (set, frozenset)):
             return x & labels or None
+        if isinstance(x, Mapping):
+            known = {label: share for label, share in x.items() if label in labels}
+            return known if any(known.values()) else None
         return x if x in labels else None
 
     return [None if row is None else [one(x) for x in row] for row in given]
@@ -230,7 +235,7 @@ def query(
     lengths = np.array([len(x) for x in X], np.int64)
     open_ = lengths > 0
     if given is not None:
-        open_ &= np.array([g is None or any(x is None or isinstance(x, (set, frozenset)) for x in g) for g in given])
+        open_ &= np.array([g is None or any(x is None or isinstance(x, _SEVERAL) for x in g) for g in given])
     order = np.flatnonzero(open_)
     if diversity and len(order):
         chosen = _diverse(crf, X, scores, order, n, diversity)

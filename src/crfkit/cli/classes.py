@@ -1,4 +1,4 @@
-"""``crfkit classes``: word classes from text."""
+"""``crfkit classes``: word classes from text, or from word vectors."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ import typer
 from crfkit.base.messages import counted
 from crfkit.base.threads import resolve_threads
 from crfkit.cli import options as o
-from crfkit.cli.files import busy, check_output, emit, encoded, file_size, require_file, say
+from crfkit.cli.files import busy, check_output, emit, encoded, file_size, require_file, say, warnings_said
 from crfkit.data import Columns
 from crfkit.data.readers import iter_text
-from crfkit.features import WordClasses
+from crfkit.features import WordClasses, WordVectors
 
 
 class TextFormat(StrEnum):
-    """How text is laid out."""
+    """How text is laid out; or vectors of words in place of text."""
 
     text = "text"
     tokens = "tokens"
     columns = "columns"
     conllu = "conllu"
+    vectors = "vectors"
 
 
 class Method(StrEnum):
@@ -33,6 +34,10 @@ class Method(StrEnum):
 
     brown = "brown"
     spectral = "spectral"
+
+
+#: Options that vectors have no use for.
+_FOR_TEXT = ("method", "min_freq", "lower", "column", "comment", "encoding")
 
 
 def classes(
@@ -50,7 +55,8 @@ def classes(
         typer.Option(
             "--format",
             "-f",
-            help="Running text; one sentence per line with blanks between tokens; or one token per line.",
+            help="Running text; one sentence per line with blanks between tokens; one token per line; or a file of "
+            "word vectors, of word2vec, fastText or GloVe.",
         ),
     ] = TextFormat.text,
     column: Annotated[
@@ -58,12 +64,12 @@ def classes(
     ] = None,
     comment: o.CommentOption = "",
     encoding: o.EncodingOption = "utf-8",
-    random_state: Annotated[int, typer.Option(help="Random seed, for spectral classes.")] = 0,
+    random_state: Annotated[int, typer.Option(help="Random seed, for spectral classes and vectors.")] = 0,
     n_jobs: o.JobsOption = -1,
     json: o.JsonOption = False,
     quiet: o.QuietOption = False,
 ) -> None:
-    """Learn classes of words from text without labels.
+    """Learn classes of words from text without labels, or make them of word vectors.
 
     The classes are a binary tree: a word's class is a string of bits, and prefixes of it are larger classes.
     """
@@ -74,6 +80,12 @@ def classes(
         resolve_threads(n_jobs)
 
     o.check_options(context, check)
+    if format is TextFormat.vectors:
+        if len(text) > 1 or text[0] == "-":
+            raise o.OptionError(f"--format vectors takes one file, got {', '.join(text)}")
+        for name, flag in o.given_options(context).items():
+            if name in _FOR_TEXT:
+                raise o.OptionError(f"{flag} is for text, not for vectors")
     sources = [encoded(path, encoding) for path in text]
     for path in sources:
         require_file(path)
@@ -83,16 +95,19 @@ def classes(
         for path in sources:
             yield from iter_text(path, format.value, column=column, comment=comment)
 
-    with busy(f"learning classes of {', '.join(text)}", quiet or json):
-        found = WordClasses.fit(
-            parts(),
-            n_classes,
-            method=method.value,
-            min_freq=min_freq,
-            lower=lower,
-            random_state=random_state,
-            n_jobs=n_jobs,
-        )
+    with busy(f"learning classes of {', '.join(text)}", quiet or json), warnings_said():
+        if format is TextFormat.vectors:
+            found = WordVectors.from_file(text[0]).classes(n_classes, random_state=random_state, n_jobs=n_jobs)
+        else:
+            found = WordClasses.fit(
+                parts(),
+                n_classes,
+                method=method.value,
+                min_freq=min_freq,
+                lower=lower,
+                random_state=random_state,
+                n_jobs=n_jobs,
+            )
         found.save(output)
     sizes = {"word": len(found), "class": len(set(found.codes))}
     seconds = time.perf_counter() - began

@@ -62,22 +62,24 @@ def inspect(
     if explain is not None:
         _explain(loaded, encoded(explain, encoding), top, html, json)
         return
-    if label is not None and label not in m.labels:
-        known = ", ".join(map(str, m.labels))
+    distinct = list(dict.fromkeys(m.labels))
+    states = m.labels if is_segments(loaded) else m.state_names
+    if label is not None and label not in (*distinct, *states):
+        known = ", ".join(map(str, distinct))
         raise DataError(f"{model}: the model has no label {label!r}: it has {known}")
     table = m.transition_table()
     if all_weights:
         for w in m.state_weights(label=label):
             print(f"{w.attribute}\t{w.label}\t{w.weight:.17g}")
-        for i, a in enumerate(m.labels):
-            for j, b in enumerate(m.labels):
+        for i, a in enumerate(states):
+            for j, b in enumerate(states):
                 print(f"{a}\t{b}\t{table[i, j]:.17g}")
         for e in m.edge_weights():
             print(f"{e.attribute}\t{e.label}\t{e.following}\t{e.weight:.17g}")
         for t in m.longest_weights():
             print("\t".join([t.attribute or "", *map(str, t.labels), f"{t.weight:.17g}"]))
         return
-    chosen = list(dict.fromkeys(m.labels)) if label is None else [label]
+    chosen = distinct if label is None else [label]
     if json:
         finite = [[None if np.isinf(x) else float(x) for x in row] for row in table]
         weights = {str(x): [[_name(w, x), w.weight] for w in m.state_weights(top, x)] for x in chosen}
@@ -103,7 +105,7 @@ def inspect(
     for t in tuples:
         labels = " -> ".join(map(str, t.labels))
         console.print(f"  {t.weight:+9.4f}  {labels}  {t.attribute or ''}".rstrip(), markup=False)
-    _show_transitions(console, [str(x) for x in m.labels], table, len(m.labels) <= 12 or table_too, top)
+    _show_transitions(console, [str(x) for x in states], table, len(states) <= 12 or table_too, top)
 
 
 def _name(w: StateWeight, label: Any) -> str:

@@ -145,7 +145,7 @@ ClassesOption = Annotated[
     ),
 ]
 VectorsOption = Annotated[
-    Path | None,
+    list[Path] | None,
     Option(metavar="FILE", help="Word vectors of word2vec, fastText or GloVe, as features; not with --template."),
 ]
 GazetteerOption = Annotated[
@@ -275,8 +275,10 @@ def read_features(options: Mapping[str, Any]) -> Any:
         if not name or name in classes:
             raise OptionError(f"several --classes must be NAME=FILE, each with a name of its own, got {text!r}")
         classes[name] = _named("--classes", WordClasses.load, file)
-    if options["vectors"] is not None:
-        found["vectors"] = _named("--vectors", WordVectors.from_file, options["vectors"])
+    for k, path in enumerate(options["vectors"] or ()):
+        if k:
+            raise OptionError(f"--vectors must be given once, got a second one, {path}")
+        found["vectors"] = _named("--vectors", WordVectors.from_file, path)
     gazetteers: dict[str, Gazetteer] = {}
     for text in options["gazetteer"] or ():
         name, equals, file = text.partition("=")
@@ -290,7 +292,7 @@ def read_features(options: Mapping[str, Any]) -> Any:
 def feature_files(options: Mapping[str, Any]) -> list[Any]:
     """The files that :func:`read_features` reads, as far as options name them."""
     lists = [*(options["classes"] or ()), *(options["gazetteer"] or ())]
-    return [options["template"], options["vectors"], *(text.partition("=")[2] or text for text in lists)]
+    return [options["template"], *(options["vectors"] or ()), *(text.partition("=")[2] or text for text in lists)]
 
 
 def _named(option: str, read: Callable[..., Any], path: Any, **how: Any) -> Any:

@@ -94,7 +94,8 @@ class CRF(PenalisedChain):
         be ``"sgd"`` or ``"adagrad"``. See :doc:`/higher-order`.
     n_init : int, default=1
         With hidden states, train this many times from different random weights and keep the model with the lowest
-        objective.
+        objective. The first start is that of ``n_init=1``. If training is interrupted, or the callback stops it, there
+        are no further starts.
     max_iter : int, optional
         Maximum number of iterations; for stochastic optimisers, of passes over the data. With ``entropy_weight`` and
         unlabelled sequences there are two runs, without and with the entropy, each with this limit. Reaching the limit
@@ -117,7 +118,8 @@ class CRF(PenalisedChain):
         not support ``c1``, ``entropy_weight``, ``beam``, sets of labels, or attributes of transitions. Models load on
         any machine.
     random_state : int, optional
-        Random seed, for ``warm_start_fraction`` and for the order of sequences in stochastic optimisers.
+        Random seed, for ``hidden_states``, for ``warm_start_fraction``, and for the order of sequences in stochastic
+        optimisers.
     n_jobs : int, default=-1
         Threads; -1 for all cores. Results do not depend on it.
     verbose : bool, default=False

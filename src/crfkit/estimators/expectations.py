@@ -19,6 +19,7 @@ from crfkit.data.labels import collect_labels, label_numbers
 from crfkit.data.readers import DataError, pieces
 from crfkit.data.tokens import lower_case
 from crfkit.features.encoders import Encoder, FeatureSource, make_encoder
+from crfkit.features.hashing import HashedEncoder
 from crfkit.training.expectations import Criteria
 
 #: In place of an attribute: every token.
@@ -89,6 +90,8 @@ class Expectations:
         method: str = "expectation",
     ) -> None:
         check_number("Expectations", "weight", weight, 0, strict=True)
+        if np.isinf(weight):
+            raise ValueError(f"'weight' of Expectations must be finite, got {weight!r}")
         choices = {"per": (per, "token", "criterion"), "method": (method, *METHODS)}
         for name, (value, a, b) in choices.items():
             if value not in (a, b):
@@ -213,10 +216,15 @@ class Expectations:
         {'lower[0]=cup': {'UNIT': 0.8}, 'lower[0]=can': {'UNIT': 0.4, 'NAME': 0.4}}
         """
         check_number("from_lexicon", "share", share, 0, strict=True)
+        if not isinstance(lexicon, Mapping):
+            raise ValueError(
+                f"'lexicon' of from_lexicon must be a dict of labels and lists of words, got {reprlib.repr(lexicon)}"
+            )
         labels: dict[str, dict[Any, None]] = {}
-        for label, words in lexicon.items():
-            if isinstance(words, str):
-                raise ValueError(f"the words of label {label!r} must be a list, got {words!r}")
+        for label, given in lexicon.items():
+            words = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+            if isinstance(given, str) or not all(isinstance(word, str) for word in words):
+                raise ValueError(f"the words of label {label!r} must be a list of strings, got {reprlib.repr(given)}")
             for word in words:
                 labels.setdefault(lower_case(word) if attribute.startswith("lower") else word, {})[label] = None
         rows = {attribute + word: dict.fromkeys(found, share / len(found)) for word, found in labels.items()}
@@ -278,6 +286,8 @@ class Expectations:
         place = {name: a for a, name in enumerate(encoder.names())}
         missing = [name for name, _, _ in rows if name != EVERY and name not in place]
         if missing and not (self._may_be_missing and len(missing) < len(rows)):
+            if isinstance(encoder, HashedEncoder):
+                raise ValueError(f"'hash_bits' must be None where something is expected of attributes: {missing[0]!r}")
             raise ValueError(f"the sequences have no attribute {missing[0]!r}, of which something is expected")
         rows = [row for row in rows if row[0] == EVERY or row[0] in place]
         width = 1 + max(len(parts) for _, parts, _ in rows)

@@ -493,16 +493,33 @@ class PenalisedChain(ChainEstimator):
         if self.n_init == 1:
             self._fit(X, y, held_out, sample_weight, resume=resume, expectations=expectations)
         else:
-            seeds = range(self.random_state or 0, (self.random_state or 0) + self.n_init)
-            tries = [type(self)(**{**self.get_params(deep=False), "n_init": 1, "random_state": s}) for s in seeds]
-            for one in tries:
-                one._fit(X, y, held_out, sample_weight, expectations=expectations)
-            best = min(tries, key=lambda one: one.result_.value)
-            for name in ("model_", "result_", "n_iter_", "beams_"):
-                setattr(self, name, getattr(best, name))
+            self._fit_several(X, y, held_out, sample_weight, expectations)
         if text := find_algorithm(self.algorithm).shortfall(self.result_, self.max_iter, self.tol):
             self._say_not_converged(text)
         return self
+
+    def _fit_several(
+        self,
+        X: Any,
+        y: Any,
+        held_out: tuple[Any, Any] | None,
+        sample_weight: ArrayLike | None,
+        expectations: Expectations | None,
+    ) -> None:
+        """Keeps the best of ``n_init`` starts, of which the first is that of a single one."""
+        first = self.random_state or 0
+        best, settings = None, {**self.get_params(deep=False), "n_init": 1}
+        for seed in (first, *np.random.SeedSequence(first).generate_state(self.n_init - 1).tolist()):
+            one = type(self)(**{**settings, "random_state": seed})
+            one._fit(X, y, held_out, sample_weight, expectations=expectations)
+            ended = one.result_
+            best = one if best is None or ended.value < best.result_.value else best
+            if ended.reason in ("interrupted", "callback"):  # of all starts
+                best.result_ = replace(best.result_, reason=ended.reason, message=ended.message)
+                break
+        assert best is not None
+        for name in ("model_", "result_", "n_iter_", "beams_"):
+            setattr(self, name, getattr(best, name))
 
     def encode(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set, Sized
 from hashlib import blake2b
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from crfkit.base.messages import counted as in_words
 from crfkit.base.parameters import check_number
-from crfkit.chain.constraints import SCHEMES, Constraints
+from crfkit.chain.constraints import SCHEMES, TAGS, Constraints
 from crfkit.data.labels import LabelLists
 from crfkit.data.sequences import check_sequences
 from crfkit.estimators.hmm import HMM
@@ -36,9 +37,9 @@ class Reliability(NamedTuple):
     coverage : float
         Fraction of the tokens on which it votes.
     accuracy : float
-        Probability that its vote is right.
+        Fraction of its votes that are right, as expected from the labels' posterior probabilities.
     recall : float
-        Probability that it votes correctly where the label is not O.
+        Fraction of the tokens whose label is not O on which it votes correctly, as expected in the same way.
     """
 
     source: str
@@ -77,7 +78,7 @@ class WeakLabels(HMM):
     labels : sequence of str
         With a ``scheme``, the types of spans: the labels are ``O`` and those that the scheme has for each type. Without
         one, the labels themselves; a span then has its label on each of its tokens.
-    scheme : {"bio", "bioes", "bilou"} or None
+    scheme : {"bio", "iob1", "bioes", "bilou"} or None
         Scheme of the labels of spans.
     smoothing, transition_smoothing, max_iter, tol, n_jobs
         As for :class:`~crfkit.HMM`.
@@ -85,7 +86,7 @@ class WeakLabels(HMM):
     Attributes
     ----------
     reliability_ : list of Reliability
-        One for each source.
+        One for each source, on the sequences of ``fit``.
     emissions_ : list of arrays
         For each source, probabilities of its votes (``vocabulary_``) for each label (``classes_``).
 
@@ -168,6 +169,11 @@ class WeakLabels(HMM):
         labels = () if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable) else tuple(given)
         if not labels or any(not isinstance(x, str) or not x for x in labels) or len(set(labels)) != len(labels):
             raise ValueError(f"'labels' of WeakLabels must be a list of distinct strings, got {self.labels!r}")
+        if self.scheme is not None and ("O" in labels or all(x[:1] in TAGS and x[1:2] == "-" for x in labels)):
+            raise ValueError(
+                f"'labels' of WeakLabels must be types of spans, such as 'PER', for scheme={self.scheme!r}, got "
+                f"{self.labels!r}: leave out tags and O, or set scheme=None"
+            )
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -181,8 +187,9 @@ class WeakLabels(HMM):
         """Learns how reliable each source is from its votes on the sequences; ``y`` is not used."""
         self._check_parameters()
         X = _listed(X)
-        super().fit(self.votes(X))
-        self.reliability_ = self._measure()
+        votes = self.votes(X)
+        super().fit(votes)
+        self.reliability_ = self._measure(votes)
         lists = {name: source for name, source in self.sources.items() if not callable(source)}
         self._learned_from = lists, _trace(X) if lists else b""
         return self
@@ -322,20 +329,19 @@ class WeakLabels(HMM):
         transitions, start = tables.transitions * rules.transitions, tables.start * rules.start
         return Tables(start / start.sum(), transitions / transitions.sum(axis=1, keepdims=True), tables.emissions)
 
-    def _measure(self) -> list[Reliability]:
-        """Of every source, by the labels' shares that the model expects."""
-        labels = self.classes_.tolist()
-        share = np.linalg.matrix_power(self.transmat_, 512)[0]  # the stationary one
-        outside = np.array([label == "O" for label in labels])
+    def _measure(self, votes: list[list[tuple[str, ...]]]) -> list[Reliability]:
+        """Of every source, from its votes and the posterior probabilities of the labels."""
+        number = {label: j for j, label in enumerate(self.classes_.tolist())}
+        p = np.concatenate(super().predict_marginals(votes)).astype(np.float64)
+        outside = number.get("O", -1)
+        inside = max(float(np.delete(p, outside, axis=1).sum()) if outside >= 0 else float(len(p)), 1e-300)
         out = []
-        for name, values, table in zip(self.sources, self.vocabulary_, self.emissions_, strict=True):
-            votes = np.array([value != _ABSTAINS for value in values])
-            right = np.array([[value == label for value in values] for label in labels])
-            joint = share[:, None] * table[:, :-1]
-            coverage = float(joint[:, votes].sum())
-            inside = float(share[~outside].sum())
-            recall = float((joint * right)[~outside].sum() / inside) if inside > 0 else 0.0
-            out.append(Reliability(name, coverage, float((joint * right).sum() / max(coverage, 1e-300)), recall))
+        for name, column in zip(self.sources, zip(*itertools.chain.from_iterable(votes), strict=True), strict=True):
+            label = np.array([number.get(vote, -1) for vote in column])
+            voted = np.flatnonzero(label >= 0)
+            right = p[voted, label[voted]]
+            accuracy, recall = right.sum() / max(len(voted), 1), right[label[voted] != outside].sum() / inside
+            out.append(Reliability(name, len(voted) / len(p), float(accuracy), float(recall)))
         return out
 
 

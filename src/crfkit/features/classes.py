@@ -76,11 +76,15 @@ class WordClasses(Mapping[str, str]):
             raise ValueError(
                 f"'codes' of WordClasses must be as many as 'words', got {len(self.codes)} and {len(self.words)}"
             )
+        for word in self.words:
+            if not isinstance(word, str):
+                raise ValueError(f"'words' of WordClasses must be strings, got {word!r}")
         for code in set(self.codes):
             if not isinstance(code, str) or not _BITS.fullmatch(code):
                 raise ValueError(f"'codes' of WordClasses must be strings of 0 and 1, got {code!r}")
-        if not self.prefixes or any(type(n) is not int or not 1 <= n <= 65535 for n in self.prefixes):
-            raise ValueError(f"'prefixes' of WordClasses must be ints from 1 to 65535, got {self.prefixes!r}")
+        wrong = any(type(n) is not int or not 1 <= n <= 65535 for n in self.prefixes)
+        if not self.prefixes or wrong or len(set(self.prefixes)) < len(self.prefixes):
+            raise ValueError(f"'prefixes' of WordClasses must be distinct ints from 1 to 65535, got {self.prefixes!r}")
         self._place = {word: k for k, word in enumerate(self.words)}
         if len(self._place) != len(self.words):
             twice = next(word for k, word in enumerate(self.words) if self._place[word] != k)
@@ -145,11 +149,13 @@ class WordClasses(Mapping[str, str]):
         True
         """
         cls._check(n_classes, method, min_freq, random_state)
+        if not isinstance(lower, (bool, np.bool_)):
+            raise ValueError(f"'lower' of WordClasses must be True or False, got {lower!r}")
         threads = resolve_threads(n_jobs)
         counter = _core.WordCounter()
         for part in _parts(texts, format, column):
             at = 0 if part.n_columns == 1 or column is None else column
-            counter.add(part.strings, part.ids, part.offsets, at % part.n_columns, lower)
+            counter.add(part.strings, part.ids, part.offsets, at % part.n_columns, bool(lower))
         words, _, ptr, following, count = counter.bigrams(min_freq, threads)
         bigrams = ptr, following, count
         if not words:
@@ -160,18 +166,20 @@ class WordClasses(Mapping[str, str]):
         return cls([word for word, _ in known], [code for _, code in known], prefixes=prefixes, lower=lower)
 
     @staticmethod
-    def _check(n_classes: int, method: str, min_freq: int, random_state: int | None) -> None:
+    def _check(
+        n_classes: int, method: str, min_freq: int, random_state: int | None, owner: str = "WordClasses"
+    ) -> None:
         """Raises if a parameter of :meth:`fit` is wrong."""
-        check_number("WordClasses", "n_classes", n_classes, 1, integer=True)
-        check_number("WordClasses", "min_freq", min_freq, 1, integer=True)
-        check_number("WordClasses", "random_state", random_state, 0, integer=True, optional=True)
+        check_number(owner, "n_classes", n_classes, 1, integer=True)
+        check_number(owner, "min_freq", min_freq, 1, integer=True)
+        check_number(owner, "random_state", random_state, 0, integer=True, optional=True)
         if n_classes > _MOST_CLASSES:
-            raise ValueError(f"'n_classes' of WordClasses must be at most {_MOST_CLASSES}, got {n_classes}")
+            raise ValueError(f"'n_classes' of {owner} must be at most {_MOST_CLASSES}, got {n_classes}")
         if method not in _METHODS:
             raise ValueError(f"'method' of WordClasses must be one of {', '.join(map(repr, _METHODS))}, got {method!r}")
 
     def __getitem__(self, word: str) -> str:
-        return self.codes[self._place[lower_case(word) if self.lower else word]]
+        return self.codes[self._place[lower_case(word) if self.lower and isinstance(word, str) else word]]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.words)
@@ -255,7 +263,7 @@ def classes_of_vectors(
     words: list[str], x: NDArray[np.float32], n_classes: int, random_state: int | None, n_jobs: int | None
 ) -> WordClasses:
     """Classes of words whose vectors are known, as those of the spectral method; in lower case if all words are."""
-    WordClasses._check(n_classes, "spectral", 1, random_state)
+    WordClasses._check(n_classes, "spectral", 1, random_state, "WordVectors.classes")
     n = min(n_classes, len(words))
     group, merges = _grouped(x, n, random_state or 0, resolve_threads(n_jobs))
     codes = _codes(merges.reshape(-1, 2).tolist())

@@ -21,6 +21,7 @@ from crfkit.features.lexicon import Part, table_arrays
 
 FORMATS = ("auto", "text", "binary")
 _HEADER = re.compile(rb"[ \t]*(\d{1,12})[ \t]+(\d{1,6})[ \t]*\r?\n")
+_FASTTEXT = b"\xba\x16\x4f\x2f"  # the first bytes of its models
 _HEAD = 1 << 20  # bytes that the format is told from
 _CHUNK = 1 << 22
 
@@ -56,11 +57,13 @@ class WordVectors:
         count = 0
         for word in words:
             if not isinstance(word, str):
-                raise TypeError(f"'words' of WordVectors must be strings, got {word!r}")
+                raise ValueError(f"'words' of WordVectors must be strings, got {word!r}")
             check_text(word, "a word of WordVectors")
             if table.add(word) < count:
                 raise ValueError(f"'words' of WordVectors must be distinct, got {word!r} twice")
             count += 1
+        if not count:
+            raise ValueError("'words' of WordVectors must not be empty")
         with np.errstate(over="ignore"):
             found = np.ascontiguousarray(values, np.float32)
         if not np.isfinite(found).all():
@@ -108,6 +111,8 @@ class WordVectors:
         name = source_name(path)
         with open_source(path) as file:
             head = file.read(_HEAD).removeprefix(b"\xef\xbb\xbf")
+        if head.startswith(_FASTTEXT):
+            raise DataError(f"{name}: this is a model of fastText (.bin), which is not read: give its .vec file")
         header = _HEADER.match(head)
         promised = int(header[1]) if header else None
         if format == "auto":
@@ -169,16 +174,20 @@ class WordVectors:
         return len(self._table)
 
     def __getitem__(self, word: str) -> NDArray[np.float32]:
-        place = self._table.find(word)
-        if place < 0:
-            place = self._table.find(lower_case(word))
-        if place < 0:
+        if (place := self._find(word)) < 0:
             raise KeyError(word)
         found: NDArray[np.float32] = self.values[place]
         return found
 
-    def __contains__(self, word: str) -> bool:
-        return self._table.find(word) >= 0 or self._table.find(lower_case(word)) >= 0
+    def __contains__(self, word: object) -> bool:
+        return self._find(word) >= 0
+
+    def _find(self, word: object) -> int:
+        """The number of a word as written, or else of its lower case; -1 if there is none."""
+        if not isinstance(word, str):
+            return -1
+        place = self._table.find(word)
+        return place if place >= 0 else self._table.find(lower_case(word))
 
     def __repr__(self) -> str:
         return f"<WordVectors: {len(self)} words, {self.values.shape[1]} numbers each>"

@@ -303,7 +303,7 @@ class ChainModel(Record):
         top : int, optional
             How many.
         label : optional
-            Only those of one label.
+            Only those of one label, or of one of its hidden states (``"A#1"``).
 
         Examples
         --------
@@ -316,11 +316,11 @@ class ChainModel(Record):
         weights = self.weights[: len(layout.state_label)]
         chosen = np.arange(len(weights))
         if label is not None:
-            if label not in self.labels:
+            mine = [i for i, pair in enumerate(zip(self.labels, self.state_names, strict=True)) if label in pair]
+            if not mine:
                 raise ValueError(
                     f"the model has no label {label!r}: it has {', '.join(map(str, self.distinct_labels))}"
                 )
-            mine = [i for i, name in enumerate(self.labels) if name == label]
             chosen = np.flatnonzero(np.isin(layout.state_label, mine))
         order = chosen[np.argsort(-np.abs(weights[chosen]), kind="stable")]
         order = order[weights[order] != 0][:top]

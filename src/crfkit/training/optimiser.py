@@ -53,7 +53,7 @@ class Progress:
         Held-out scores, if there is held-out data.
     terms : mapping of str to float
         Parts of the objective, if it has several: ``"likelihood"``, the negative log-likelihood of the known labels,
-        and ``"entropy"``, without its weight; 0 while the weight is 0.
+        and, with ``entropy_weight``, ``"entropy"`` without its weight; 0 in the run without the entropy.
     beams : BeamReport or None
         Statistics of the beams, without those measured on a sample; None without beams.
     """

@@ -57,7 +57,7 @@ class SemiSupervisedObjective(LikelihoodObjective):
 
     @property
     def terms(self) -> Mapping[str, float]:
-        """``"likelihood"`` (negative) and ``"entropy"`` at the last evaluation, without coefficients."""
+        """``"likelihood"`` (negative) and, if it counts, ``"entropy"`` at the last evaluation, without coefficients."""
         return self._terms
 
     def hessian_product(self, w: Vector, v: Vector) -> Vector:
@@ -82,7 +82,7 @@ class SemiSupervisedObjective(LikelihoodObjective):
         w = np.ascontiguousarray(w, np.float64)
         known, entropy = self._rest.add(w, self.entropy_weight, gradient, self.threads)
         loss = value - self.c2 * _core.dot(w, w) + known
-        self._terms = {"likelihood": loss, "entropy": entropy}
+        self._terms = {"likelihood": loss} | ({"entropy": entropy} if self.n_unlabelled else {})
         return value + known + self.entropy_weight * entropy, gradient
 
     def estimate(self, w: Vector) -> float:

@@ -128,11 +128,12 @@ class SequenceObjective(Objective):
         return self.n_labelled + (self.n_unlabelled if self.entropy_weight else 0)
 
     def terms_of(self, total: float) -> dict[str, float]:
-        """The parts of the losses of the last pass, likelihood and entropy, without coefficients."""
+        """The parts of the losses of the last pass, likelihood and, if it counts, entropy, without coefficients."""
         if not self.partial:
             return {}
         entropy = self.native.entropy
-        return {"likelihood": total - self.entropy_weight * entropy, "entropy": entropy}
+        likelihood = {"likelihood": total - self.entropy_weight * entropy}
+        return likelihood | ({"entropy": entropy} if self.n_unlabelled else {})
 
     def begin(self, w: Vector) -> None:
         """Begins training at w.
