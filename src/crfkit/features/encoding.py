@@ -376,9 +376,11 @@ class BlockWriter:
 
         def merge() -> Encoder:
             encoder = self.encoder.merged(adopted())
+            config, inner = self.runs[0].config, getattr(encoder, "inner", encoder)
+            config = config.get("inner", config)
             for name in ("n_columns", "text"):  # what an encoder knows of its data besides the vocabulary
-                if hasattr(encoder, name):
-                    setattr(encoder, name, self.runs[0].config[name])
+                if hasattr(inner, name):
+                    setattr(inner, name, config[name])
             return encoder
 
         labels = in_label_order(set(self.labels))
