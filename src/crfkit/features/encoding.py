@@ -224,6 +224,7 @@ class BlockWriter:
         features: Any = None,
     ) -> None:
         self.path, self.encoder, self.min_freq = Path(path), encoder, min_freq
+        check_writable(self.path)
         self.threads = resolve_threads(n_jobs)
         self.limit = max(bytes_of(memory), _LEAST) // (3 * self.threads)
         self.unknown, self.reading, self.resumable = unknown, dict(reading or {}), about is not None
@@ -234,7 +235,6 @@ class BlockWriter:
         self._lock = threading.Lock()
         self._own = threading.local()
         self._open: list[_Run] = []
-        check_writable(path)
         told = {"version": [VERSION, _FOLDER], "encoder": encoder.config(), **(about or {})}
         told |= {"min_freq": min_freq, "unknown": unknown}
         self._begin(json.loads(json.dumps(told, default=str)), resume)
