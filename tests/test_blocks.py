@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,12 +25,15 @@ from command import run
 from crfkit import CRF, HMM, MEMM, SegmentCRF, Template, TokenFeatures, _core, load, tune
 from crfkit.base.fields import ModelError
 from crfkit.base.tensors import checksum, read_tensors, write_arrays
+from crfkit.chain.constraints import Constraints
 from crfkit.data import Blocks, read_columns, read_conllu, read_crfsuite
-from crfkit.data.blocks import KEY, WHAT, block_checksum, in_blocks
-from crfkit.data.dataset import NONE, Dataset, Layout, WeightRules
+from crfkit.data.blocks import KEY, WHAT, Group, StoredDataset, block_checksum, in_blocks
+from crfkit.data.dataset import NONE, Dataset, Layout, WeightRules, _seen_pairs
 from crfkit.features import encoding
+from crfkit.training.checks import check_gold
 from crfkit.training.needs import Needs, Sizes
 from crfkit.training.registry import find_algorithm
+from crfkit.training.sequences import Windows
 
 TEMPLATE = (
     "U0:%x[-1,0]\nU1:%x[0,0]\nU2:%x[1,0]\nU3:%x[0,1]\nU4:%x[-1,1]/%x[0,1]\nU5:%x[0,0]/%x[1,0]\nU6:%x[-1,0]/%x[0,0]\nB\n"
@@ -304,6 +309,15 @@ def test_tags_are_written_as_parquet(text: Path, tmp_path: Path) -> None:
         assert [row["labels"] for row in rows] == crf.predict(X)
         assert len(rows[0]["probabilities"]) == len(rows[0]["labels"])
         assert ("tokens" in rows[0]) == (source == words)
+    (tmp_path / "empty.txt").write_text("")
+    for model, source in ((crf, words), (CRF(max_iter=3, tol=0).fit([["a", "b"]], [["X", "Y"]]), tmp_path / "one.txt")):
+        model.save(tmp_path / "model")
+        (tmp_path / "one.txt").write_text("a\nb\n")
+        for more in ([], ["-p"], ["-n", 2]):
+            for data in (source, tmp_path / "empty.txt"):
+                run("tag", data, "-m", tmp_path / "model", "-o", tmp_path / f"{data.stem}.parquet", "-q", *more)
+            full, empty = (parquet.read_schema(tmp_path / f"{name}.parquet") for name in (source.stem, "empty"))
+            assert full == empty
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -430,6 +444,50 @@ def test_killed_encodings_go_on(text: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_preparing_takes_little_memory_per_token_and_sequence() -> None:
+    n = 1_000_000
+    offsets, labels = np.arange(0, 2 * n + 1, 2), np.zeros(2 * n, np.int32)
+    starts = np.arange(0, n + 1, 1000)
+    counts = np.zeros(len(starts), np.int64)
+    none = np.zeros(0, np.uint16)
+    empty = Group(none.astype(np.uint32), none, none, None, counts, counts, counts)
+    data = StoredDataset(offsets, starts, {"state": empty}, window=5)
+    windows = Windows(data, labels, None)
+    rules = Constraints.from_forbidden(["X", "Y"], [("X", "Y")])
+
+    def peak(do: Callable[[], Any]) -> int:
+        tracemalloc.start()
+        do()
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    assert peak(lambda: _seen_pairs(labels, offsets, 2, 0)) < 12e6  # for 2^18 tokens at a time
+    assert peak(lambda: check_gold(labels, data, rules, ["X", "Y"])) < 12e6
+    order = windows.order(np.random.default_rng(0))
+    assert (np.sort(order) == np.arange(n)).all()
+    assert peak(lambda: windows.order(np.random.default_rng(0))) < 9 * n
+    assert peak(lambda: [len(part) for part in windows.cut(order)]) < 1e6
+    assert {len(part) for part in windows.cut(order)} == {5000}
+
+
+def test_vocabularies_are_written_without_room_for_more(text: Path) -> None:
+    X, y = read_columns(text)
+    arrays = CRF(Template(TEMPLATE), max_iter=1, tol=0).fit(X, y).model_.encoder.arrays()
+    assert all(x[-1] != NONE for name, x in arrays.items() if name.startswith("attributes.") and len(x))
+
+
+def test_sequences_without_labels_alone_are_encoded(tmp_path: Path) -> None:
+    for y in ([None], [[None, None]]):
+        blocks = CRF().encode([["a", "b"]], y, tmp_path / "x.blocks")
+        assert (blocks.n_unknown, blocks.classes) == (2, ())
+        with pytest.raises(ValueError, match="there are no labels to learn from"):
+            CRF().fit(blocks)
+    for path in (".", "", tmp_path):
+        with pytest.raises(IsADirectoryError, match="this is a folder, not a file"):
+            CRF().encode([["a"]], [["X"]], path)
+
+
 def test_hashed_attributes(text: Path, tmp_path: Path) -> None:
     X, y = read_columns(text)
     template = Template(TEMPLATE)
@@ -441,6 +499,8 @@ def test_hashed_attributes(text: Path, tmp_path: Path) -> None:
         found.save(tmp_path / "model")
         assert load(tmp_path / "model").predict(X[:50]) == found.predict(X[:50])
         assert found.predict(blocks)[:50] == found.predict(X[:50])
+        with pytest.raises(ValueError, match="a token has 3 columns, but the model was trained on tokens of 2 columns"):
+            found.predict([[("a", "b", "c")]])
     wide = CRF(template, hash_bits=20, max_iter=20).fit(X, y)
     assert abs(wide.score(X, y) - CRF(template, max_iter=20).fit(X, y).score(X, y)) < 0.01
     with pytest.raises(ValueError, match="'hash_bits' of CRF must be at most 30"):

@@ -38,6 +38,7 @@ import pandas as pd
 from distributed import Client, LocalCluster
 
 from crfkit import dask as on_dask
+from crfkit.cli import main
 from crfkit.cli.cluster import PATIENT
 from crfkit.dask import engine, tagging
 from crfkit.dask.encoding import _threads, new_encoder
@@ -232,6 +233,9 @@ def test_frames_delayed_parts_and_bags_are_the_same_data(pairs: Pairs, tmp_path:
     cut = dd.from_pandas(table, npartitions=3, sort=False)
     with pytest.raises(ValueError, match="lies in partitions 0 and 1: partition the frame by sequences"):
         crf().fit(cut, **how)
+    again = pd.concat([table, table[:1]])
+    with pytest.raises(ValueError, match=r"occurs again after another\. Give more columns in 'by'.* from_table can"):
+        crf().fit(dd.from_pandas(again, npartitions=1, sort=False), **how)
 
 
 def test_files_are_cut_between_sequences_and_errors_name_file_and_line(pairs: Pairs, tmp_path: Path) -> None:
@@ -314,15 +318,37 @@ def test_what_cannot_be_done_on_partitions_is_said_at_once(pairs: Pairs) -> None
 
 @pytest.mark.parametrize("on", ["here", "a cluster"])
 def test_what_fails_in_a_delayed_part_names_its_partition(client: Client, pairs: Pairs, on: str) -> None:
+    made: list[int] = []
+
     def load(k: int) -> Any:
+        made.append(k)
         if k == 2:
             raise KeyError("shelf")
         return [x for x, _ in pairs[:9]], [y for _, y in pairs[:9]]
 
     parts = [dask.delayed(load)(k) for k in range(4)]
-    with pytest.raises(KeyError, match="shelf") as found:
+    with pytest.raises(KeyError, match="shelf") as found, dask.config.set(scheduler="sync"):
         fitted(None if on == "here" else client, parts, crf())
     assert found.value.__notes__ == ["in partition 2"]
+    if on == "here":  # what was made before it is not made again
+        assert all(made.count(k) == 1 for k in made[: made.index(2)])
+
+
+def test_a_cluster_whose_workers_do_not_start_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("Nanny failed to start.")
+
+    monkeypatch.setattr("distributed.LocalCluster", fail)
+    (tmp_path / "text").write_text("a X\n\nb Y\n")
+    monkeypatch.setattr("sys.argv", ["crfkit", "train", str(tmp_path / "text"), "-m", "m", "--dask", "local:2", "-q"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == (
+        "crfkit: error: --dask local:2: the workers did not start: Nanny failed to start.\n"
+    )
 
 
 def test_block_files_are_partitions_and_give_the_weights_of_their_text(pairs: Pairs, tmp_path: Path) -> None:
@@ -480,7 +506,10 @@ def test_a_cluster_without_workers_is_not_waited_for_forever(
         kept = crf(checkpoint=tmp_path / "checkpoint", checkpoint_every=0, callback=lose)
         with (
             pytest.warns(RuntimeWarning, match="has no worker: waiting for one, for at most 1 seconds"),
-            pytest.raises(TimeoutError, match=r"no worker for 1 seconds\. The state of training is in .*resume=True"),
+            pytest.raises(
+                TimeoutError,
+                match=r"no worker for 1 seconds .*lost-worker-timeout.*state of training.*resume=True",
+            ),
         ):
             fitted(shrunk, bag(pairs), kept)
 

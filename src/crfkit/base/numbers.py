@@ -43,6 +43,9 @@ def inner_tokens(offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
     return inner
 
 
+PIECE = 1 << 18  # tokens at a time, where arrays of all of them would take more memory than training
+
+
 def pieces(offsets: NDArray[np.int64], tokens: int) -> Iterator[tuple[int, int]]:
     """Runs of sequences, first and last + 1, of at most this many tokens each, and at least one sequence.
 

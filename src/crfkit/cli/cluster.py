@@ -42,9 +42,14 @@ def cluster(address: str | None, quiet: bool) -> Iterator[Any]:
         n = int(found[1])
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         how = {"n_workers": n, "threads_per_worker": max(1, cores // n), "processes": True, "silence_logs": 50}
-        with dask.config.set(PATIENT), LocalCluster(**how, dashboard_address=":0") as local, Client(local) as client:
-            _tell(client, quiet)
-            yield client
+        with dask.config.set(PATIENT):
+            try:
+                local = LocalCluster(**how, dashboard_address=":0")
+            except (OSError, RuntimeError, TimeoutError) as e:
+                raise ConnectionError(f"--dask {address}: the workers did not start: {e}") from e
+            with local, Client(local) as client:
+                _tell(client, quiet)
+                yield client
         return
     try:
         client = Client(address, timeout="10s")

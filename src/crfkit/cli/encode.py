@@ -76,7 +76,8 @@ def encode(
 ) -> None:
     """Encode labelled data into a block file, for training on data larger than memory.
 
-    Text is read once, in constant memory. `crfkit train` takes the file in place of the text, and gives the same model.
+    Text is read once, in constant memory. `crfkit train` takes the file in place of the text, and gives the same
+    weights.
     """
     options = dict(locals())
     given = o.given_options(context)

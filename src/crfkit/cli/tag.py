@@ -76,10 +76,14 @@ _PARAGRAPHS = 1 << 16  # characters of raw text at a time, or a bit more
 
 @dataclass(frozen=True)
 class _Written:
-    """What is written of the data of that name; ``framed``: as CoNLL-U, with one column changed."""
+    """What is written of the data of that name; ``framed``: as CoNLL-U, with one column changed.
+
+    ``tokens``: whether the data has tokens, and not only attributes.
+    """
 
     name: str
     reading: Reading
+    tokens: bool
     framed: bool
     probabilities: bool
     nbest: int
@@ -156,10 +160,11 @@ def tag(
     plain = kind is Format.columns and not (json or entities or text or stored or own) and nbest == 1 and rule is None
     _check_cluster(dask, data, text, stored)
     framed = kind is Format.conllu and not json and nbest == 1 and not entities and not stored
-    how = _Written(name, reading, framed, probabilities, nbest, json, entities, rule)
+    tokens = kind is not Format.crfsuite and not stored
+    how = _Written(name, reading, tokens, framed, probabilities, nbest, json, entities, rule)
     known = plain or quiet or dask is not None  # whether the model knows some attribute; until there is one
     with (
-        _record_file(output, as_table) as out,
+        _record_file(output, as_table, how) as out,
         _readable_twice(data, kind) as data,
         cluster(dask, quiet) as client,
         warnings_said(quiet),
@@ -253,7 +258,7 @@ def _size(X: Any) -> tuple[int, int]:
 
 
 @contextmanager
-def _record_file(path: Path | None, as_table: bool) -> Iterator[Any]:
+def _record_file(path: Path | None, as_table: bool, how: _Written) -> Iterator[Any]:
     """The output, as text; or a file of Parquet, which takes the same lines of JSON."""
     if not as_table:
         with output_file(path) as out:
@@ -261,7 +266,7 @@ def _record_file(path: Path | None, as_table: bool) -> Iterator[Any]:
         return
     assert path is not None
     with whole_file(path) as file:
-        table = _Parquet(file)
+        table = _Parquet(file, how)
         yield table
         table.close()
 
@@ -271,13 +276,13 @@ class _Parquet:
 
     _ROWS = 10_000
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], how: _Written) -> None:
         try:
             import pyarrow
             import pyarrow.parquet
         except ImportError:
             raise DataError("Parquet needs pyarrow: pip install 'crfkit[tables]'") from None
-        self._arrow, self._file = pyarrow, file
+        self._arrow, self._file, self._how = pyarrow, file, how
         self._rows: list[dict[str, Any]] = []
         self._writer: Any = None
 
@@ -288,15 +293,17 @@ class _Parquet:
             self._flush()
 
     def _flush(self) -> None:
-        pa = self._arrow
-        kinds = {"labels": pa.list_(pa.string()), "probabilities": pa.list_(pa.float64()), "rank": pa.int64()}
-        kinds["probability"] = pa.float64()
-        first = self._rows[0] if self._rows else {"labels": []}
-        token = next((x for row in self._rows for x in row.get("tokens", ())), "")
-        kinds["tokens"] = pa.list_(pa.string() if isinstance(token, str) else pa.list_(pa.string()))
+        pa, how = self._arrow, self._how
         if self._writer is None:
-            schema = pa.schema([(name, kinds[name]) for name in first])
-            self._writer = pa.parquet.ParquetWriter(self._file, schema)
+            token = next((x for row in self._rows for x in row.get("tokens", ())), None)
+            several = (how.reading.n_columns or 1) > 1 if token is None else not isinstance(token, str)
+            kinds = {"tokens": pa.list_(pa.list_(pa.string()) if several else pa.string())} if how.tokens else {}
+            kinds["labels"] = pa.list_(pa.string())
+            if how.probabilities:
+                kinds["probabilities"] = pa.list_(pa.float64())
+            if how.nbest > 1:
+                kinds |= {"rank": pa.int64(), "probability": pa.float64()}
+            self._writer = pa.parquet.ParquetWriter(self._file, pa.schema(kinds))
         self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._writer.schema))
         self._rows = []
 

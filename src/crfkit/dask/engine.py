@@ -14,6 +14,7 @@ from uuid import uuid4
 import dask
 import numpy as np
 from dask import delayed
+from dask.callbacks import Callback
 from dask.delayed import Delayed
 from numpy.typing import NDArray
 
@@ -54,11 +55,14 @@ class LocalEngine(LocalPartitions):
     def __init__(self, parts: Sequence[Delayed], make: Make, n_jobs: int | None) -> None:
         super().__init__([])
         self.threads = resolve_threads(n_jobs)
+        tasks = [delayed(encode)(p, make, i) for i, p in enumerate(parts)]
+        done: set[Any] = set()
         try:
-            self._encoded = dask.compute(*(delayed(encode)(p, make, i) for i, p in enumerate(parts)))
+            with Callback(posttask=lambda key, *_: done.add(key)):
+                self._encoded = dask.compute(*tasks)
         except Exception as e:
             if "(partition " not in str(e):
-                _tell_partition(parts)
+                _tell_partition({i: p for i, p in enumerate(parts) if tasks[i].key not in done})
             raise
 
     def survey(self, full: bool) -> tuple[Vocabulary | None, list[Facts]]:
@@ -134,7 +138,10 @@ class ClusterEngine:
             if is_leaving():
                 raise KeyboardInterrupt
             if time.monotonic() - began > _WAIT:
-                raise NoWorkers(f"the Dask cluster has had no worker for {_WAIT:g} seconds")
+                raise NoWorkers(
+                    f"the Dask cluster has had no worker for {_WAIT:g} seconds (a LocalCluster gives up one that is "
+                    "not back within 'distributed.deploy.lost-worker-timeout': raise it in Dask's configuration)"
+                )
             time.sleep(_LOOK)
         return found
 
@@ -343,9 +350,9 @@ class ClusterEngine:
             futures.clear()
 
 
-def _tell_partition(parts: Sequence[Delayed]) -> None:
-    """Makes the partitions once more, for the number of the first that cannot be made, which Dask does not tell."""
-    for i, part in enumerate(parts):
+def _tell_partition(parts: dict[int, Delayed]) -> None:
+    """Makes unfinished partitions once more, for the number of one that cannot be made, which Dask does not tell."""
+    for i, part in parts.items():
         try:
             part.compute()
         except Exception as e:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crfkit import _core
-from crfkit.base.numbers import n_tuples, split_attribute, tuple_columns, tuple_numbers, with_attribute
+from crfkit.base.numbers import PIECE, n_tuples, pieces, split_attribute, tuple_columns, tuple_numbers, with_attribute
 from crfkit.base.shown import Record
 from crfkit.data.sequences import joined_offsets, rows_of
 
@@ -306,13 +306,10 @@ def _seen_pairs(
 ) -> NDArray[np.int64]:
     """The label pairs that occur at least this often; counted a few sequences at a time, to save memory."""
     found: list[tuple[NDArray[Any], NDArray[Any]]] = []
-    first = 0
-    while first < len(offsets) - 1:
-        last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + (1 << 22), side="right")) - 1)
+    for first, last in pieces(offsets, PIECE):
         a, b = int(offsets[first]), int(offsets[last])
         pairs = _label_pairs(labels[a:b], offsets[first : last + 1] - a, n_labels)
         found.append(np.unique(pairs[pairs != NONE], return_counts=True))
-        first = last
     if not found:
         return np.zeros(0, np.int64)
     seen, where = np.unique(np.concatenate([x for x, _ in found]), return_inverse=True)

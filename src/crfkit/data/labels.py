@@ -234,7 +234,7 @@ class _HintTable:
 
     def table(self) -> Hints:
         """All hints."""
-        return np.array(self.rows).reshape(-1, self.n_labels)
+        return np.array(self.rows).reshape(len(self.rows), self.n_labels)
 
     def code(self, label: Any, place: str) -> int:
         """The number of a label, or of what is known of it."""

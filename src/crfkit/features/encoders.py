@@ -227,7 +227,9 @@ class PlanEncoder:
         for k in range(n_pairs):
             out[f"pairs.{k}"] = native.pairs_of(k)
         for k in range(n_classes):
-            out[f"attributes.{k}"] = native.attributes_of(k)
+            numbers = native.attributes_of(k)  # with room for more at its end
+            known = np.flatnonzero(numbers != NONE)
+            out[f"attributes.{k}"] = numbers[: known[-1] + 1 if len(known) else 0]
         return out
 
     @property

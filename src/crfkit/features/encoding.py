@@ -224,6 +224,7 @@ class BlockWriter:
         features: Any = None,
     ) -> None:
         self.path, self.encoder, self.min_freq = Path(path), encoder, min_freq
+        check_writable(self.path)
         self.threads = resolve_threads(n_jobs)
         self.limit = max(bytes_of(memory), _LEAST) // (3 * self.threads)
         self.unknown, self.reading, self.resumable = unknown, dict(reading or {}), about is not None
@@ -234,7 +235,6 @@ class BlockWriter:
         self._lock = threading.Lock()
         self._own = threading.local()
         self._open: list[_Run] = []
-        check_writable(path)
         told = {"version": [VERSION, _FOLDER], "encoder": encoder.config(), **(about or {})}
         told |= {"min_freq": min_freq, "unknown": unknown}
         self._begin(json.loads(json.dumps(told, default=str)), resume)
@@ -377,9 +377,11 @@ class BlockWriter:
 
         def merge() -> Encoder:
             encoder = self.encoder.merged(adopted())
+            config, inner = self.runs[0].config, getattr(encoder, "inner", encoder)
+            config = config.get("inner", config)
             for name in ("n_columns", "text"):  # what an encoder knows of its data besides the vocabulary
-                if hasattr(encoder, name):
-                    setattr(encoder, name, self.runs[0].config[name])
+                if hasattr(inner, name):
+                    setattr(inner, name, config[name])
             return encoder
 
         labels = in_label_order(set(self.labels))

@@ -94,8 +94,8 @@ def _groups(keys: list[Any], name: str, repeats: str) -> list[list[int]]:
             shown = key[0] if len(key) == 1 else key
             raise ValueError(
                 f"column {name}, row {i}: the sequence {shown!r} of row {groups[place[key]][-1]} occurs again after "
-                "another. Give repeats='group' to put its rows together, repeats='new' to begin a new sequence, or "
-                "more columns in 'by', such as document and sentence"
+                "another. Give more columns in 'by', such as document and sentence, or number each sequence anew; "
+                "from_table can also put its rows together, repeats='group', or begin a new sequence, repeats='new'"
             )
     return groups
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from crfkit.base.numbers import inner_tokens
+from crfkit.base.numbers import PIECE, inner_tokens, pieces
 from crfkit.base.parameters import check_number
 from crfkit.chain.constraints import Constraints
 from crfkit.chain.inference import reachable
@@ -69,7 +69,15 @@ def sequence_weights(weights: ArrayLike | None, n: int) -> NDArray[np.float64] |
 
 def check_gold(numbers: NDArray[np.int32], data: Dataset, rules: Constraints, labels: Sequence[Any]) -> None:
     """Raises where the training labels break the rules: their likelihood would be zero."""
-    offsets = data.offsets
+    for a, b in pieces(data.offsets, PIECE):
+        offsets = data.offsets[a : b + 1]
+        _check_piece(numbers[offsets[0] : offsets[-1]], offsets - offsets[0], a, rules, labels)
+
+
+def _check_piece(
+    numbers: NDArray[np.int32], offsets: NDArray[np.int64], number: int, rules: Constraints, labels: Sequence[Any]
+) -> None:
+    """The same for some sequences; ``number`` is that of the first."""
     filled = np.diff(offsets) > 0
     first, last = offsets[:-1][filled], offsets[1:][filled] - 1
     at = np.flatnonzero(inner_tokens(offsets))
@@ -85,7 +93,8 @@ def check_gold(numbers: NDArray[np.int32], data: Dataset, rules: Constraints, la
             t = int(tokens[0])
             s = int(np.searchsorted(offsets, t, side="right")) - 1
             what = text.format(label=labels[numbers[t]], before=labels[numbers[t - 1]] if t else None)
-            raise ValueError(f"sequence {s}, position {t - int(offsets[s])}: the labels break the constraints: {what}")
+            place = f"sequence {number + s}, position {t - int(offsets[s])}"
+            raise ValueError(f"{place}: the labels break the constraints: {what}")
 
 
 def check_partial(numbers: NDArray[np.int32], hints: Hints, data: Dataset, rules: Constraints) -> None:

@@ -87,10 +87,10 @@ class Needs(NamedTuple):
             return cls(5_000_000 + max(arrays, later), base + model, optimiser, blocks, scratch)
         optimiser += 4 * algorithm.vectors * x.rows
         width = -(-x.labels // 8) * 8
-        data = 4 * x.entries + 22 * x.tokens + 8 * x.spread
+        data = 4 * x.entries + 22 * x.tokens + 8 * x.sequences + 8 * x.spread
         data += algorithm.keeps_marginals * 4 * width * (x.tokens + x.labels * x.sequences)
         share = 1.0 if window is None else window * _core.tokens_per_block(x.labels) / max(x.tokens, 1)
-        base = _ALONE + optimiser
+        base = _ALONE + optimiser + 8 * x.sequences  # the order of a pass
         return cls(base + data + 30 * x.tokens, base + min(data, int(1.7 * share * data)), optimiser, blocks, 0)
 
 

@@ -276,20 +276,22 @@ class Windows:
         """Blocks in random order, and within each window of them sequences in random order."""
         window, starts = self.data.window, self.data.sequences
         assert window is not None
-        blocks = rng.permutation(self.data.n_blocks)
-        windows = (blocks[k : k + window] for k in range(0, len(blocks), window))
-        inside = (np.concatenate([np.arange(starts[b], starts[b + 1]) for b in some]) for some in windows)
-        return np.concatenate([rng.permutation(sequences) for sequences in inside])
+        blocks, out, first = rng.permutation(self.data.n_blocks), np.empty(self.data.n_sequences, np.int64), 0
+        for k in range(0, len(blocks), window):
+            inside = np.concatenate([np.arange(starts[b], starts[b + 1]) for b in blocks[k : k + window]])
+            out[first : first + len(inside)] = rng.permutation(inside)
+            first += len(inside)
+        return out
 
     def cut(self, order: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
         """Parts of an order that have at most the tokens of a window."""
-        ends = np.cumsum(np.diff(self.data.offsets)[order])
-        first = 0
+        offsets, first = self.data.offsets, 0
         while first < len(order):
-            before = int(ends[first - 1]) if first else 0
-            last = max(first + 1, int(np.searchsorted(ends, before + self.tokens, side="right")))
-            yield order[first:last]
-            first = last
+            some = order[first : first + self.tokens]
+            ends = np.cumsum(offsets[some + 1] - offsets[some])
+            many = max(1, int(np.searchsorted(ends, self.tokens, side="right")))
+            yield some[:many]
+            first += many
 
     def load(self, sequences: NDArray[np.int64]) -> tuple[Any, ...]:
         """Data, labels, no hints, and weights of some sequences in rising order, as the core takes them."""
