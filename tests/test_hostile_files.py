@@ -275,7 +275,8 @@ def test_headers_are_judged(tmp_path: Path, message: str) -> None:
 
 
 def test_what_cannot_be_read_is_not_written(tmp_path: Path) -> None:
-    crf = CRF().fit([["a", "b"]], [["A", "\ud800"]])
+    crf = CRF().fit([["a", "b"]], [["A", "B"]])
+    crf.model_ = replace(crf.model_, labels=("A", "\ud800"))
     with pytest.raises(ValueError, match=r"'labels\[1\]' contains a lone surrogate"):
         crf.save(tmp_path / "m")
     assert os.listdir(tmp_path) == []

@@ -2,7 +2,7 @@
 
 import { Agree } from "./agree.js";
 import { announce, toast } from "./announce.js";
-import { belong, later, outbox } from "./api.js";
+import { ApiError, belong, later, outbox } from "./api.js";
 import { Ask } from "./ask.js";
 import { Browse } from "./browse.js";
 import { button, el, icon, leave, many, setText } from "./dom.js";
@@ -152,7 +152,15 @@ async function load() {
   }
 }
 
+// What a request that nobody waited for came to is said, as any other.
+function unattended(event) {
+  if (!(event.reason instanceof ApiError)) return;
+  event.preventDefault();
+  toast(event.reason.message, true);
+}
+
 async function start() {
+  addEventListener("unhandledrejection", unattended);
   header();
   outbox.onchange = trouble;
   await load();
