@@ -8,7 +8,7 @@ from crfkit import _core
 from crfkit.training.optimiser import Algorithm
 
 _FREED = 16_000_000  # bytes that the allocator keeps, at most, of what was freed before training begins
-_ALONE = 43_000_000  # of a process that trains sequence by sequence, with Python and numpy
+_ALONE = 34_500_000  # of a process that trains sequence by sequence, with Python and numpy
 _RUN = 8_000_000  # tokens that a thread encodes with a vocabulary of its own, or fewer
 
 
@@ -77,6 +77,7 @@ class Needs(NamedTuple):
         blocks = 2 * x.entries + 6 * x.tokens + 4 * x.local + 8 * x.sequences + 10 * x.attributes
         optimiser = algorithm.bytes_per_weight * x.weights
         if not algorithm.sequential:
+            threads = min(threads, -(-x.tokens // _core.tokens_per_block(x.labels)))  # one block each, at least
             model = optimiser + 6 * x.weights + 8 * (x.labels + 8) * x.dense + 4 * x.attributes
             base = _process(x.labels, threads) + min(_FREED, 32 * x.weights)
             base += threads * algorithm.bytes_per_pair * x.labels**2
@@ -90,7 +91,7 @@ class Needs(NamedTuple):
         data = 4 * x.entries + 22 * x.tokens + 8 * x.sequences + 8 * x.spread
         data += algorithm.keeps_marginals * 4 * width * (x.tokens + x.labels * x.sequences)
         share = 1.0 if window is None else window * _core.tokens_per_block(x.labels) / max(x.tokens, 1)
-        base = _ALONE + optimiser + 8 * x.sequences  # the order of a pass
+        base = _ALONE + optimiser + 9 * x.weights + 8 * x.sequences  # the order of a pass
         return cls(base + data + 30 * x.tokens, base + min(data, int(1.7 * share * data)), optimiser, blocks, 0)
 
 
