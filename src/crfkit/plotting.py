@@ -423,7 +423,7 @@ def marginals(
     if not x:
         raise ValueError("'x' of plotting.marginals has no tokens")
     places = list(range(len(x)) if tokens is None else tokens)
-    if not places or not all(0 <= t < len(x) for t in places):
+    if not places or not all(isinstance(t, (int, np.integer)) and 0 <= t < len(x) for t in places):
         raise ValueError(f"'tokens' of plotting.marginals must be positions from 0 to {len(x) - 1}, got {tokens!r}")
     if ax is None and len(places) > 100:
         raise ValueError(
@@ -547,8 +547,9 @@ def learning_curve(
             raise TypeError(f"{rule}: {name!r} is a single curve, put it in a list")
         if not len(runs):
             raise ValueError(f"{rule}: {name!r} has no curves")
-        if other := next((run for run in runs if not isinstance(run, LearningCurve)), None):
-            raise TypeError(f"{rule}: {name!r} holds a {type(other).__name__}")
+        for run in runs:
+            if not isinstance(run, LearningCurve):
+                raise TypeError(f"{rule}: {name!r} holds a {type(run).__name__}")
     if target is not None and not 0 <= target <= 1:
         raise ValueError(f"'target' {where} must be a fraction from 0 to 1, got {target}")
     bright = list(curves)[: len(COLOURS)] if highlight is None else list(highlight)
@@ -611,8 +612,9 @@ def beams(history: Iterable[Progress], *, ax: Axes | None = None) -> Axes:
     ('labels in the beam', 0.0)
     """
     history = list(history)
-    if other := next((p for p in history if not isinstance(p, Progress)), None):
-        raise TypeError(f"'history' of plotting.beams must hold what callback was given, got {type(other).__name__}")
+    for p in history:
+        if not isinstance(p, Progress):
+            raise TypeError(f"'history' of plotting.beams must hold what callback was given, got {type(p).__name__}")
     found = [(p.iteration, p.beams) for p in history]
     if not found or any(report is None for _, report in found):
         raise ValueError(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from crfkit.annotate.documents import AnnotateError
+from crfkit.base.parameters import has_lone_surrogate
 
 #: Takes a value and its place in the request, and gives the value back or raises.
 Check = Callable[[Any, str], Any]
@@ -18,7 +19,7 @@ def text(most: int = 200, least: int = 0) -> Check:
     def check(x: Any, place: str) -> str:
         if not isinstance(x, str) or not least <= len(x) <= most:
             raise _fault(place, f"text of {least} to {most} characters", x)
-        if any("\ud800" <= c <= "\udfff" for c in x):
+        if has_lone_surrogate(x):
             raise _fault(place, "text without lone surrogates", x)
         return x
 

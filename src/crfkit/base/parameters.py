@@ -17,9 +17,14 @@ from crfkit.base.messages import not_fitted, warn
 from crfkit.base.shown import html_table, shown
 
 
+def has_lone_surrogate(text: str) -> bool:
+    """Whether half of a surrogate pair stands alone in a text, which then has no UTF-8."""
+    return not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text)
+
+
 def check_text(text: str, what: str) -> None:
-    """Raises if half of a surrogate pair stands alone in a text: it has no UTF-8."""
-    if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
+    """Raises if half of a surrogate pair stands alone in a text."""
+    if has_lone_surrogate(text):
         raise ValueError(f"{what} holds a lone surrogate and is not valid text, got {text!r}")
 
 

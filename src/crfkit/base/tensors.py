@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from crfkit.base.fields import Arrays, ModelError, damaged, integer, list_of, one_of, record, text
 from crfkit.base.files import open_whole, whole_file
 from crfkit.base.numbers import whole_number
+from crfkit.base.parameters import has_lone_surrogate
 
 FORMAT = 2  # since 2, the header and every array have a checksum
 
@@ -228,7 +229,7 @@ def parse_json(words: str, most: int = _MOST_PARTS) -> Any:
 def _lone_surrogate(value: Any, field: str) -> str | None:
     """The first field with half of a surrogate pair in its text."""
     if isinstance(value, str):
-        return field if any("\ud800" <= c <= "\udfff" for c in value) else None
+        return field if has_lone_surrogate(value) else None
     inner: Iterable[tuple[Any, str]] = ()
     if isinstance(value, list):
         inner = ((x, f"{field}[{k}]") for k, x in enumerate(value))

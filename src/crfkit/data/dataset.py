@@ -18,20 +18,19 @@ from crfkit.data.sequences import joined_offsets, rows_of
 NONE = 2**32 - 1  # the core's "no such number"
 Rows = tuple[NDArray[np.uint32], NDArray[np.uint32]]  # first column of each row, and one; the columns
 #: Labels that training takes; a table of their pairs has 400 MB.
-MOST_LABELS = 10_000
+MOST_TRAINED = 10_000
 
 
 class LabelCountError(ValueError):
     """Training data has more labels than training takes."""
 
 
-def check_label_count(n: int) -> None:
-    """Raises if a table of all pairs of labels would be too large to train with."""
-    if n > MOST_LABELS:
-        raise LabelCountError(
-            f"there are {n:,} different labels, more than the {MOST_LABELS:,} that training takes: are the columns of "
-            "words and labels swapped?"
-        )
+def check_label_count(n: int, states: bool = False) -> None:
+    """Raises if a table of all pairs of labels, or of their states, would be too large to train with."""
+    if n > MOST_TRAINED:
+        what = "states" if states else "different labels"
+        hint = "" if states else ": are the columns of words and labels swapped?"
+        raise LabelCountError(f"there are {n:,} {what}, more than the {MOST_TRAINED:,} that training takes{hint}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

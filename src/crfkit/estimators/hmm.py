@@ -245,7 +245,7 @@ class HMM(ChainEstimator):
         if n_states is not None and not isinstance(rows, Columns):
             more = max(0, n_states - len(labels))
             labels += tuple(k for k in range(n_states) if k not in labels)[:more]
-        check_label_count(len(labels))
+        check_label_count(len(labels), states=n_states is not None)
         numbers, hints = label_numbers(rows, labels, offsets)
         require_hard(hints)
         if numbers.min(initial=0) >= 0:

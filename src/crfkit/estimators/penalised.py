@@ -324,7 +324,7 @@ class PenalisedChain(ChainEstimator):
         if model is not None and not grow and new:
             raise ValueError(f"label {new[0]!r} is not one of the model's labels")
         labels = (*old, *(label for label in new for _ in range(self.hidden_states)))
-        check_label_count(len(labels))
+        check_label_count(len(labels), states=self.hidden_states > 1)
         numbers, hints = label_numbers(y, labels, data.offsets)
         return encoder, data, labels, numbers, hints if len(numbers) and numbers.min() < 0 else None
 

@@ -169,7 +169,8 @@ class WeakLabels(HMM):
         labels = () if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable) else tuple(given)
         if not labels or any(not isinstance(x, str) or not x for x in labels) or len(set(labels)) != len(labels):
             raise ValueError(f"'labels' of WeakLabels must be a list of distinct strings, got {self.labels!r}")
-        if self.scheme is not None and ("O" in labels or all(x[:1] in TAGS and x[1:2] == "-" for x in labels)):
+        kinds = [x[2:] for x in labels if x[:1] in TAGS and x[1:2] == "-"]
+        if self.scheme is not None and ("O" in labels or len(set(kinds)) < len(kinds)):
             raise ValueError(
                 f"'labels' of WeakLabels must be types of spans, such as 'PER', for scheme={self.scheme!r}, got "
                 f"{self.labels!r}: leave out tags and O, or set scheme=None"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from crfkit import _core
 from crfkit.base.fields import Arrays, damaged, flag, integer, list_of, record, text
-from crfkit.base.parameters import check_number
+from crfkit.base.parameters import check_number, check_text
 from crfkit.base.tensors import read_tensors, write_tensors
 from crfkit.base.threads import resolve_threads
 from crfkit.data.readers import iter_text
@@ -79,6 +79,7 @@ class WordClasses(Mapping[str, str]):
         for word in self.words:
             if not isinstance(word, str):
                 raise ValueError(f"'words' of WordClasses must be strings, got {word!r}")
+            check_text(word, "a word of WordClasses")
         for code in set(self.codes):
             if not isinstance(code, str) or not _BITS.fullmatch(code):
                 raise ValueError(f"'codes' of WordClasses must be strings of 0 and 1, got {code!r}")

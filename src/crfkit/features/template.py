@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import reprlib
 from collections.abc import Iterable, Iterator
 
 from crfkit import _core
@@ -155,27 +156,28 @@ class Template:
 
     def _macro(self, plan: FeaturePlan, number: int, found: re.Match[str]) -> tuple[int, int]:
         """Node and offset of CRF++'s ``%x[row,column]``."""
-        row, column = (int(x) for x in found.groups())
-        self._require_near(number, found[0], row, column)
+        row, column = self._place(number, found[0], *found.groups())
         return plan.leaf(column), row
 
     def _command(self, plan: FeaturePlan, number: int, line: str, found: re.Match[str]) -> tuple[int, int]:
         """Node and offset of a command of Wapiti's."""
-        command, at, row, column, regex = found.groups()
+        command, at, *place, regex = found.groups()
         if (regex is None) != (command in "xX"):
             rule = "takes no" if command in "xX" else "needs a"
             raise ValueError(f"{self.name}:{number}: %{command} {rule} regular expression, got {line!r}")
-        self._require_near(number, found[0], int(row), int(column))
-        node = plan.pattern(int(column), command.lower(), command.isupper(), int(row) if at else None, regex or "")
+        row, column = self._place(number, found[0], *place)
+        node = plan.pattern(column, command.lower(), command.isupper(), row if at else None, regex or "")
         try:
             _core.TemplateEncoder([plan.nodes[node]], [], 0)
         except ValueError as e:
             raise ValueError(f"{self.name}:{number}: {e}") from None
-        return node, 0 if at else int(row)
+        return node, 0 if at else row
 
-    def _require_near(self, number: int, text: str, row: int, column: int) -> None:
-        if abs(row) > FAR or column > FAR:
-            raise ValueError(f"{self.name}:{number}: {text} is more than {FAR} away")
+    def _place(self, number: int, text: str, row: str, column: str) -> tuple[int, int]:
+        """Row and column of a macro, checked."""
+        if max(len(row), len(column)) > 100 or abs(int(row)) > FAR or int(column) > FAR:
+            raise ValueError(f"{self.name}:{number}: {reprlib.repr(text)[1:-1]} is more than {FAR} away")
+        return int(row), int(column)
 
     def __repr__(self) -> str:
         return f"Template({len(self.lines)} lines from {self.name})"

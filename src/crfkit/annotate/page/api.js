@@ -21,7 +21,10 @@ function fallback() {
 
 let mine; // the project of this page, once the server has said it: all requests are for this one
 
-export const belong = (project) => (mine = project);
+export const belong = (project) => {
+  mine = project;
+  for (const item of outbox.items) item.project ??= mine; // from a page that did not name it
+};
 
 async function request(path, body) {
   const headers = mine ? { "Crfkit-Project": mine } : {};
@@ -69,6 +72,7 @@ class Outbox {
     this.waiting = new Map(); // id of an item: [resolve, reject]
     this.running = null; // a promise while something is under way
     this.onchange = () => {}; // gets {waiting, error, again: seconds}
+    this.onrefused = () => {}; // gets the error of what an earlier page left
     this.wake = () => {};
     addEventListener("online", () => this.wake());
     addEventListener("beforeunload", (event) => this.trouble && event.preventDefault());
@@ -126,6 +130,7 @@ class Outbox {
           continue;
         }
         settle = ([, reject]) => reject(error);
+        if (!this.waiting.has(item.id)) this.onrefused(error);
       }
       pause = 0.5;
       const promise = this.waiting.get(item.id);

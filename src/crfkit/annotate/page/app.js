@@ -163,6 +163,7 @@ async function start() {
   addEventListener("unhandledrejection", unattended);
   header();
   outbox.onchange = trouble;
+  outbox.onrefused = (error) => toast(error.message, true);
   await load();
   belong(project.project_id);
   if (outbox.ours.length) {

@@ -126,6 +126,7 @@ export async function edit(i, { spans = null, title = `Sentence ${i + 1}`, path 
     box.classList.add("wide");
     box.leave = () => !editor.corrections || confirm("Leave without saving this sentence?");
     box.addEventListener("keydown", (event) => {
+      if (event.repeat && !event.key.startsWith("Arrow")) return event.preventDefault(); // a held key counts once
       if (event.target.closest("button, select, input") && ["Enter", " "].includes(event.key)) return;
       const ctrl = event.ctrlKey || event.metaKey;
       if (ctrl && event.key === "z") editor.undo();
