@@ -316,7 +316,8 @@ def test_label_none_is_for_every_format(tmp_path: Path) -> None:
     docs = read(tmp_path, "a.jsonl", record.encode(), label="none")
     assert json.loads(write_documents(docs, [["O", "B-LOC"]]).data)["label"] == [[5, 9, "LOC"]]
     docs = read(tmp_path, "a.conllu", CONLLU_NAMES.encode(), label="none")
-    assert write_documents(docs, [[None, "B-LOC"]]).data.decode() == CONLLU_NAMES.replace("_\n\n", "NER=B-LOC\n\n")
+    after = CONLLU_NAMES.replace("NER=B-PER", "_").replace("_\n\n", "NER=B-LOC\n\n")
+    assert write_documents(docs, [[None, "B-LOC"]]).data.decode() == after
     (tmp_path / "b.txt").write_text("Anna left")
     (tmp_path / "b.ann").write_text("T1\tPER 0 4\tAnna\n")
     assert read_documents([tmp_path / "b.txt"], label="none")[0].labels is None
@@ -325,7 +326,7 @@ def test_label_none_is_for_every_format(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "columns", "after"),
     [
-        ("a.txt", "Ben\tB-PER\nwent\tB-X\n", None, "Ben\tB-LOC\nwent\tB-X\n"),
+        ("a.txt", "Ben\tB-PER\nwent\tB-X\n", None, "Ben\tB-LOC\nwent\t?\n"),
         ("a.txt", "Ben\tN\t?\nwent\tV\t?\n", [["N"], ["V"]], "Ben\tN\tB-LOC\nwent\tV\t?\n"),
         ("a.txt", "Ben\tN\nwent\tV\n", [["N"], ["V"]], "Ben\tN\tB-LOC\nwent\tV\t?\n"),
         ("a.csv", "token,pos,tag\nBen,N,B-PER\nwent,V,\n", [["N"], ["V"]], "token,pos,tag\nBen,N,B-LOC\nwent,V,\n"),
@@ -357,14 +358,54 @@ def test_label_none_in_tables_of_texts(tmp_path: Path) -> None:
     docs = read(tmp_path, "b.csv", classes.encode(), label="none")
     made = write_documents(docs, [["B-LOC", "O"]]).data.decode()
     assert made == 'text,label,spans\nBen went,good,"[[0, 3, ""LOC""]]"\n'
+    docs = read(tmp_path, "c.csv", b"text,label,Spans\nBen went,x,note\n", label="none")
+    made = write_documents(docs, [["B-LOC", "O"]]).data.decode()
+    assert made == 'text,label,Spans,entities\nBen went,x,note,"[[0, 3, ""LOC""]]"\n'
+    (tmp_path / "c.csv").write_text(made)
+    assert read_documents([tmp_path / "c.csv"], label="entities")[0].labels == ["B-LOC", "O"]
+    names = "text,spans,entities,label,labels,annotations"  # all are taken
+    docs = read(tmp_path, "d.csv", f"{names}\nBen,x,x,x,x,x\n".encode(), label="none")
+    made = write_documents(docs, [["B-LOC"]]).data.decode()
+    assert made == f'{names},spans-2\nBen,x,x,x,x,x,"[[0, 3, ""LOC""]]"\n'
 
 
-def test_label_none_in_token_tasks(tmp_path: Path) -> None:
-    """The last column is that of the labels, unless labels are given and it has others."""
-    text = "Ben\tx\tN\nwent\ty\tV\n"
-    assert read(tmp_path, "a.txt", text.encode(), label="none", task="tokens")[0].columns == [["x"], ["y"]]
-    docs = read(tmp_path, "a.txt", text.encode(), label="none", task="tokens", labels=["A", "B"])
-    assert docs[0].columns == [["x", "N"], ["y", "V"]]
+@pytest.mark.parametrize(
+    ("name", "text", "labels", "columns", "after"),
+    [
+        ("a.conll", "Ben N\nwent V\n\n", ["A", "B"], [["N"], ["V"]], "Ben N A\nwent V ?\n\n"),
+        ("a.conll", "Ben N\nwent V\n\n", [], [["N"], ["V"]], "Ben N A\nwent V ?\n\n"),
+        ("a.conll", "Ben x B\nwent y A\n", ["A", "B"], [["x"], ["y"]], "Ben x A\nwent y ?\n"),
+        ("a.conll", "Ben B ?\nwent A ?\n", ["A", "B"], [["B"], ["A"]], "Ben B A\nwent A ?\n"),
+        ("a.csv", "token,pos\nBen,N\nwent,V\n", ["A"], [["N"], ["V"]], "token,pos,label\nBen,N,A\nwent,V,?\n"),
+        ("a.csv", "token,Label\nBen,N\nwent,V\n", [], [["N"], ["V"]], "token,Label,labels\nBen,N,A\nwent,V,?\n"),
+        ("a.csv", "token,pos\nBen,B\nwent,A\n", ["A", "B"], None, "token,pos\nBen,A\nwent,?\n"),
+    ],
+)
+def test_label_none_in_token_tasks(
+    tmp_path: Path, name: str, text: str, labels: list[str], columns: Any, after: str
+) -> None:
+    """A column is that of the labels only if all its values are labels that are given."""
+    docs = read(tmp_path, name, text.encode(), label="none", task="tokens", labels=labels)
+    assert (docs[0].labels, docs[0].columns) == (None, columns)
+    assert write_documents(docs, [None], task="tokens").data.decode() == text
+    assert write_documents(docs, [["A", None]], task="tokens").data.decode() == after
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "after"),
+    [
+        ("a.conll", "a B-X\nb I-X\nc O\n\nd  B-X\n", "a B-Y\nb ?\nc ?\n\nd  B-X\n"),
+        ("a.csv", 'token,tag\na,B-X\nb,I-X\nc,O\n\nd,"B-X"\n', 'token,tag\na,B-Y\nb,?\nc,?\n\nd,"B-X"\n'),
+    ],
+)
+def test_label_none_does_not_mix_old_labels_with_new(tmp_path: Path, name: str, text: str, after: str) -> None:
+    docs = read(tmp_path, name, text.encode(), label="none")
+    assert write_documents(docs, [["B-Y", None, None], [None]]).data.decode() == after
+
+
+def test_a_label_column_of_many_digits_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no label column 999"):
+        read(tmp_path, "a.conll", b"a O\n", label="9" * 5000)
 
 
 def test_columns_between_tabs_may_be_called_tsv(tmp_path: Path) -> None:
@@ -470,6 +511,9 @@ def test_errors_of_standoff_name_the_annotations(tmp_path: Path) -> None:
         read(tmp_path, "a.txt", b"Anna left.")
     (tmp_path / "a.ann").write_text(f"T1\tPER 0 4\tAnna\nT2\tPER 0 {'9' * 5000}\tAnna\n")
     with pytest.raises(DataError, match=r"a.ann:2: an annotation must be"):
+        read(tmp_path, "a.txt", b"Anna left.")
+    (tmp_path / "a.ann").write_text(f"T1\tPER 0 4;5 {'9' * 5000}\tAnna\n")
+    with pytest.raises(DataError, match=r"a.ann:1: an annotation must be"):
         read(tmp_path, "a.txt", b"Anna left.")
     (tmp_path / "a.ann").write_text("T1\tPER 0 40\tAnna\n")
     with pytest.raises(DataError, match=r"a.ann:1: there is no span 0 to 40"):

@@ -77,9 +77,10 @@ def read_documents(
         One of ``NAMES``, or "auto" to tell by name and content.
     task : {"spans", "tokens"}
     labels : sequence of str
-        Labels that are known already; they tell a column of labels from others.
+        Labels that are known already; in a task of tokens, they tell a column of labels from others.
     label : str, optional
-        The column of labels, by number or name; "none" if there is none.
+        The column of labels, by number or name; "none" to ignore the labels of the file. A column is then that of the
+        labels, and no feature, if all its values are labels: chunk labels in a task of spans, else those in ``labels``.
     comment : str
         Lines of column files that begin with this are left out.
     by_line : bool

@@ -61,8 +61,6 @@ def _read_columns(name: str, text: str, how: How) -> Parsed:
         doc.source["skip"] = sorted(set(range(last - first + 1)) - {i - first for i, _ in block})  # comments
         if at is None:
             doc.source["grows"] = True
-        if ignored:
-            doc.source["ignored"] = True
         units.append(Unit("".join(lines[done:first]), raw, [doc]))
         done = last + 1
     return Parsed(units, "".join(lines[done:]))
@@ -110,7 +108,7 @@ def _label_column(name: str, rows: list[list[str]], n: int, how: How) -> int | N
         return None
     given = how.label not in (None, "none")
     if how.label is not None and given:
-        if not re.fullmatch(r"-?\d+", how.label) or not -n <= int(how.label) < n or int(how.label) % n == 0:
+        if not re.fullmatch(r"-?\d{1,18}", how.label) or not -n <= int(how.label) < n or int(how.label) % n == 0:
             raise DataError(
                 f"{name}: there is no label column {how.label}: the file has {counted(n, 'column')}, "
                 f"of which the first are the words"
@@ -122,7 +120,7 @@ def _label_column(name: str, rows: list[list[str]], n: int, how: How) -> int | N
     if how.task == "spans":
         right = all(is_chunk_label(x) for x in values)
     else:
-        right = not how.labels or values <= set(how.labels)
+        right = (not how.labels and how.label is None) or values <= set(how.labels)
     if not given:
         return at if right and n > 1 else None
     if not right and how.task == "spans":
@@ -166,7 +164,7 @@ def _rewrite_columns(raw: str, documents: list[Document], labels: list[Labels | 
             out.append(f"{line[:end]}{chr(9) if settings['tabs'] else ' '}{name}{line[end:]}")
         else:
             a, b = cells[at]
-            same = row[t - 1] is None and (doc.source.get("ignored") or _known(line[a:b]) is None)
+            same = row[t - 1] is None and _known(line[a:b]) is None
             out.append(line if same else line[:a] + name + line[b:])
     return "".join(out)
 
@@ -216,7 +214,6 @@ def _read_conllu(name: str, text: str, how: How) -> Parsed:
             else:
                 labels, source = [_known(row[column]) for row in rows], {"column": column}
             none = ignored or all(x is None for x in labels)
-            source |= {"ignored": True} if ignored else {}
             doc = _joined([row[1] for row in rows], after, None, None if none else labels, source)
             units.append(Unit("".join(lines[done:first]), "".join(lines[first:i]), [doc]))
             done = i
@@ -260,8 +257,7 @@ def _rewrite_conllu(raw: str, documents: list[Document], labels: list[Labels | N
             out.append(line)
             continue
         old = _entity(cells[9]) if task == "spans" else _known(cells[column])
-        kept = row[t] is None and doc.source.get("ignored")
-        if row[t] != old and not kept:
+        if row[t] != old:
             cells[column] = _with_entity(cells[9], row[t]) if task == "spans" else row[t] or "_"
         t += 1
         out.append("\t".join(cells) + line[len(body) :])

@@ -60,7 +60,7 @@ class How:
     labels : tuple of str
         Names that are known already.
     label : str, or None
-        Column of the labels, "none" if there is none; None to find out.
+        Column of the labels, "none" to ignore them; None to find out.
     comment : str
         Lines of a column file that begin with this are left out.
     by_line : bool

@@ -27,6 +27,7 @@ from crfkit.data import DataError
 
 #: A note of ours: which characters are not known. brat keeps such notes as they are.
 _NOTE = "crfkit-unknown"
+_SPAN = re.compile(r"(\S+) (\d{1,18}) (\d{1,18})((?:;\d{1,18} \d{1,18})*)")
 
 
 class _Line(NamedTuple):
@@ -44,7 +45,7 @@ def _annotations(name: str, notes: str, text: str) -> list[_Line]:
         cells = line.rstrip("\r\n").split("\t")
         pieces: list[Span] = []
         if line.startswith("T"):
-            match = re.fullmatch(r"(\S+) (\d{1,18}) (\d{1,18})((?:;\d+ \d+)*)", cells[1]) if len(cells) > 1 else None
+            match = _SPAN.fullmatch(cells[1]) if len(cells) > 1 else None
             if match is None:
                 raise DataError(f"{name}:{i}: an annotation must be 'T1<tab>TYPE START END<tab>TEXT', got {line!r}")
             borders = re.findall(r"(\d+) (\d+)", cells[1].partition(" ")[2])

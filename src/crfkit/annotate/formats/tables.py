@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -108,6 +109,12 @@ class _Table(NamedTuple):
         low = [x.strip().lower() for x in self.header]
         return next((low.index(x) for x in names if x in low and low.index(x) not in but), None)
 
+    def free(self, names: Sequence[str]) -> str:
+        """The first of these names that no column has."""
+        low = {x.strip().lower() for x in self.header}
+        more = (f"{names[0]}-{k}" for k in itertools.count(2))
+        return next(x for x in itertools.chain(names, more) if x not in low)
+
     def values(self, row: _Row) -> list[str]:
         """The cells of a row."""
         return [_value(self.text, cell) for cell in row.cells]
@@ -179,8 +186,12 @@ def _read_tokens(table: _Table, word: int, how: How) -> Parsed:
     known: list[list[str | None]] = [
         [None if at is None else _known(_value(text, row.cells[at])) for row in group] for group in groups
     ]
-    wrong = {x for row in known for x in row if x is not None and how.task == "spans" and not is_chunk_label(x)}
     ignored = how.label == "none"
+    seen = {x for row in known for x in row if x is not None}
+    if how.task == "spans":
+        wrong = {x for x in seen if not is_chunk_label(x)}
+    else:
+        wrong = seen - set(how.labels) if ignored else set()
     if wrong and ignored:  # a column of something else
         at, known = None, [[None] * len(group) for group in groups]
     elif wrong:
@@ -193,11 +204,9 @@ def _read_tokens(table: _Table, word: int, how: How) -> Parsed:
         more = [[table.values(row)[k] for k in others] for row in group] if others else None
         labels = to_bio(row_labels) if how.task == "spans" else row_labels
         none = ignored or all(x is None for x in labels)
-        source = {"table": settings, **({"ignored": True} if ignored else {})}
-        doc = joined(words, [" "] * len(words), more, None if none else labels, source)
+        doc = joined(words, [" "] * len(words), more, None if none else labels, {"table": settings})
         pieces.append((group[0].start, group[-1].end, [doc]))
-    free = next((x for x in _LABEL if x not in table.header), "label")
-    return _parsed(table, pieces, None if at is not None else free)
+    return _parsed(table, pieces, None if at is not None else table.free(_LABEL))
 
 
 def _known(value: str) -> str | None:
@@ -250,7 +259,7 @@ def _read_texts(table: _Table, column: int, how: How) -> Parsed:
             found.documents[0].source |= {"table": settings, "by_line": how.by_line}
             pieces.append((row.start, row.end, found.documents))
     warn_left_out(left_out)
-    return _parsed(table, pieces, None if at is not None else "spans")
+    return _parsed(table, pieces, None if at is not None else table.free(_SPANS))
 
 
 def _holds_spans(table: _Table, at: int) -> bool:
@@ -296,7 +305,7 @@ def _rewrite(raw: str, documents: list[Document], labels: list[Labels | None], t
     for row in _rows("", raw, separator):
         a, b = (row.end, row.end) if at is None else row.cells[at]
         lead = separator if at is None else ""
-        kept = at is not None and (documents[0].source.get("ignored") or _known(_value(raw, (a, b))) is None)
+        kept = at is not None and _known(_value(raw, (a, b))) is None
         same = kept and names[t] in ("", UNKNOWN)
         out += [raw[done:a], raw[a:b] if same else lead + _quoted(names[t], separator)]
         done, t = b, t + 1
